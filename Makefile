@@ -53,6 +53,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 	$(BIN)/snakefmt --check --line-length 100 $(SNAKEFILES)
 	$(BIN)/snakemake --lint
 

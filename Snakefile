@@ -1,4 +1,4 @@
-# bigbird-dna, from a genome to scored promoters and a report; the demo, unless told otherwise:
+# bigbird-dna, from a genome to scored promoters and a report; without --configfile the demo:
 #
 #     snakemake --cores 2
 #     snakemake --cores 2 --configfile workflow/config/yeast.yaml
@@ -10,7 +10,7 @@ from bigbird_dna.config.reading import check_keys
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.workflow import show_job_lines
 
-# Targets of the tasks on text have a configuration of their own; a job on another machine is told its rule.
+# Targets of the tasks on text have a separate default configuration; jobs on other machines get their rule as an argument.
 DEFAULT = "nlp" if any(word.startswith("nlp_") for word in sys.argv[1:]) else "demo"
 
 # Not below a configuration of the user's own: keys which that one leaves out have the package's defaults.

@@ -1,9 +1,9 @@
-"""What MkDocs calls while it builds the site: adds the pages that are made, and puts links right."""
+"""Hooks of MkDocs: add the generated pages, and rewrite links."""
 
 from pathlib import Path
 from typing import Any
 
-# MkDocs looks beside this file for what it imports.
+# MkDocs adds the folder of this file to the import path.
 from generators import commands, configuration, notebook, python_names, root_pages
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files

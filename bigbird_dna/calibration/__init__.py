@@ -1,1 +1,1 @@
-"""Probabilities that hold: maps from a model's probabilities to the share of positives among rows like it."""
+"""Calibration: maps from a model's probabilities to the fraction of positives among similar rows."""

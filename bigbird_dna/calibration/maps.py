@@ -1,16 +1,15 @@
-"""Maps from a model's probabilities to calibrated ones, and their shift to another share of positives.
+"""Calibration maps of a model's probabilities, and their adjustment to another prevalence.
 
-A map belongs to one output of a model. It is fitted on validation rows alone, and stored as numbers that are
-no code, in `calibration.json` of the model's directory. Neither kind of map turns an order round.
+A map belongs to one output of a model. It is fitted on validation rows only, and stored as numbers (not code)
+in `calibration.json` of the model's directory. Both kinds preserve the order of rows, except ties.
 
-Both kinds learn smoothed labels, as Platt's (1999): of m positives and n negatives a positive counts as
-(m + 1) / (m + 2), a negative as 1 / (n + 2). So no calibrated probability is 0 or 1, which no prior could
-move and no number of rows could prove. Negatives may weigh less than positives, `negative_weight` instead of
-1, where there are more of them than the share of positives that probabilities are to hold for has. Then n is
-the sum of their weights.
+Both kinds are fitted to smoothed labels, as in Platt (1999): with m positives and n negatives, a positive
+counts as (m + 1) / (m + 2), a negative as 1 / (n + 2). No calibrated probability is therefore 0 or 1, which
+no prior could change and no number of rows could prove. Negatives may weigh less than positives
+(`negative_weight` instead of 1) if they were oversampled; n is then the sum of their weights.
 
-The file vouches for itself: it has the SHA-256 of the weights that it was fitted for, and of its own content.
-So it can be put beside a trained model, or replaced there, without a change of any other file.
+The file contains the SHA-256 of the weights it was fitted for, and of its own content. It can be added to a
+trained model, or replaced, without changing any other file.
 """
 
 import hashlib
@@ -32,22 +31,22 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 NEAREST = 2.0**-25
-"""Log-odds are those of a probability from here to 1 less this: half a step of float32 below 1."""
+"""Probabilities are clipped to `NEAREST` … 1 − `NEAREST` (half a float32 step below 1) before log-odds."""
 
-_LARGEST = 1e6  # of a line's numbers: log-odds times it are numbers still
+_LARGEST = 1e6  # limit of slope and intercept, so that products with log-odds stay finite
 _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
 class CalibrationPart(BaseModel):
-    """A part of `calibration.json`."""
+    """Base class of the objects in `calibration.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Platt(CalibrationPart):
-    """A line on the scale of log-odds (Platt 1999): strictly rising, as its slope is above 0.
+    """A line on the scale of log-odds (Platt 1999), strictly increasing because its slope is above 0.
 
-    Probabilities nearer to 0 or 1 than `NEAREST` count as lying there, and become equal.
+    Probabilities closer to 0 or 1 than `NEAREST` are clipped, and become equal.
     """
 
     method: Literal["platt"] = "platt"
@@ -55,31 +54,31 @@ class Platt(CalibrationPart):
     intercept: float = Field(ge=-_LARGEST, le=_LARGEST)
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
-        """Calibrated probabilities, of the same shape."""
+        """Return calibrated probabilities, of the same shape."""
         return from_log_odds(self.slope * log_odds(probabilities) + self.intercept)
 
 
 class Isotonic(CalibrationPart):
-    """A rising curve through K points, joined by lines and level beyond both ends.
+    """A non-decreasing curve through K points, piecewise linear, and constant beyond both ends.
 
-    It is level between the ends of a block of rows that it takes together: what differs there becomes equal.
+    It is constant within a block of rows pooled by the fit, where different probabilities become equal.
     """
 
     method: Literal["isotonic"] = "isotonic"
-    scores: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # (K,) of the model, rising
-    probabilities: tuple[_Probability, ...]  # (K,) calibrated, not falling
+    scores: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # (K,) of the model, increasing
+    probabilities: tuple[_Probability, ...]  # (K,) calibrated, non-decreasing
 
     @model_validator(mode="after")
     def _is_a_rising_curve(self) -> Self:
         x, y = np.asarray(self.scores), np.asarray(self.probabilities)
         if len(x) != len(y) or not len(x):
-            raise ValueError(f"{len(x)} scores and {len(y)} probabilities are not the points of a curve")
+            raise ValueError(f"needs as many scores as probabilities, found {len(x)} and {len(y)}")
         if (np.diff(x) <= 0).any() or (np.diff(y) < 0).any():
-            raise ValueError("scores must rise, and probabilities must not fall")
+            raise ValueError("scores must increase, and probabilities must not decrease")
         return self
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
-        """Calibrated probabilities, of the same shape."""
+        """Return calibrated probabilities, of the same shape."""
         values = np.asarray(probabilities, np.float64)
         return np.interp(values, self.scores, self.probabilities)
 
@@ -88,41 +87,41 @@ CalibrationMap = Annotated[Platt | Isotonic, Field(discriminator="method")]
 
 
 class CalibratedTrack(CalibrationPart):
-    """The map of one output with the rows that it was fitted to; `track` is None of a promoter model."""
+    """The map of one output, and the numbers of rows of its fit; `track` is None for a promoter model."""
 
     track: str | None = None
     map: CalibrationMap
     positives: Annotated[int, Field(ge=0, le=2**53)]
     negatives: Annotated[int, Field(ge=0, le=2**53)]
-    shared: bool = False  # fitted to all tracks together: this one has too few positives or negatives
+    shared: bool = False  # fitted to all tracks together, because this track has too few rows of a class
 
     @property
     def prior(self) -> float:
-        """The fraction of positives among the rows that it was fitted to."""
+        """Fraction of positives among the rows of the fit."""
         return self.positives / (self.positives + self.negatives)
 
 
 def log_odds(probabilities: ArrayLike) -> Floats:
-    """Natural log-odds, with `NEAREST` at both ends."""
+    """Return natural log-odds of probabilities clipped by `NEAREST` at both ends."""
     p = np.clip(np.asarray(probabilities, np.float64), NEAREST, 1 - NEAREST)
     odds: Floats = np.log(p) - np.log1p(-p)
     return odds
 
 
 def from_log_odds(odds: ArrayLike) -> Floats:
-    """The probabilities of natural log-odds."""
+    """Return the probabilities of natural log-odds."""
     x = np.asarray(odds, np.float64)
-    shrunk = np.exp(-np.abs(x))  # at most 1: nothing overflows
+    shrunk = np.exp(-np.abs(x))  # at most 1: no overflow
     found: Floats = np.where(x >= 0, 1.0, shrunk) / (1 + shrunk)
     return found
 
 
 def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Floats:
-    """Probabilities that hold where a fraction `fitted` is positive, as they are where it is `wanted`.
+    """Adjust probabilities calibrated for prevalence `fitted` to the prevalence `wanted`.
 
-    Bayes' rule on odds: a row's likelihood ratio is its odds over those of the fraction, and stays the same
-    (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). It is exact if positives and negatives look
-    each like those of the calibration, and only their numbers differ.
+    Bayes' rule on odds: the likelihood ratio of a row, its odds over the prevalence odds, stays the same
+    (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). This is exact if the distributions of
+    positives and of negatives equal those of the calibration, and only their proportion differs.
     """
     p = np.asarray(probabilities, np.float64)
     ratio = wanted / (1 - wanted) * (1 - fitted) / fitted
@@ -132,19 +131,19 @@ def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Float
 
 
 def as_scored(calibrated: ArrayLike, fitted: float, prior: float | None = None) -> Floats32:
-    """Calibrated probabilities as scores: shifted from the share `fitted` to `prior`, if there is one."""
+    """Return calibrated probabilities as scores, adjusted from prevalence `fitted` to `prior` if given."""
     values = np.asarray(calibrated)
     return (values if prior is None else shift_prior(values, fitted, prior)).astype(np.float32)
 
 
 LEAST = 10
-"""Rows of each class that a track needs for a map of its own."""
+"""Rows of each class needed for a separate map of a track."""
 LEAST_ISOTONIC = 50
-"""Rows of each class that a track needs for isotonic regression, where that is asked for."""
+"""Rows of each class needed for isotonic regression, if requested."""
 MANY = 1000
-"""Rows of each class from which on `auto` is isotonic: with fewer its curve follows single rows."""
+"""Rows of each class from which `auto` is isotonic; with fewer, the curve follows single rows."""
 LEAST_SLOPE = 1e-3
-"""Of `Platt`: scores that rank rows no better than chance keep their order, and become nearly equal."""
+"""Least slope of `Platt`: scores no better than chance keep their order, but become nearly equal."""
 
 _STEPS = 100
 
@@ -155,10 +154,10 @@ def fit_map(
     method: CalibrationMethod = "auto",
     negative_weight: float = 1.0,
 ) -> CalibratedTrack | None:
-    """Fit a map to rows (N,) of one track; None where a class has fewer than `LEAST`, by weight.
+    """Fit a map to rows (N,) of one track; None if a class has fewer than `LEAST` rows, by weight.
 
-    "auto" is isotonic from `MANY` rows of each class on, and else Platt's; "isotonic" is Platt's too where a
-    class has fewer than `LEAST_ISOTONIC`.
+    "auto" uses isotonic regression from `MANY` rows of each class on, otherwise Platt scaling. "isotonic"
+    also falls back to Platt scaling if a class has fewer than `LEAST_ISOTONIC` rows.
     """
     y, p = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
     positives = int(y.sum())
@@ -176,10 +175,10 @@ def fit_map(
 def fit_tracks(
     labels: NDArray[np.uint8], probabilities: NDArray[np.float32], method: CalibrationMethod = "auto"
 ) -> list[CalibratedTrack] | None:
-    """A map for each track of rows × tracks (N, T); None if all tracks together have too few of a class.
+    """Fit a map per track of rows × tracks (N, T); None if all tracks together have too few rows of a class.
 
-    A track with fewer than `LEAST` positives or negatives gets the one line that fits all tracks' rows
-    together best (Platt's), and that track's own counts.
+    A track with fewer than `LEAST` positives or negatives gets the Platt map fitted to the rows of all tracks
+    together, with its own counts.
     """
     own = [fit_map(labels[:, track], probabilities[:, track], method) for track in range(labels.shape[1])]
     if all(own):
@@ -197,14 +196,14 @@ def fit_tracks(
 
 
 def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
-    """Labels (N,) as Platt (1999, section 2.2) smooths them."""
+    """Return labels (N,) smoothed as in Platt (1999, section 2.2)."""
     positives = int(labels.sum())
     negatives = (len(labels) - positives) * negative_weight
     return np.where(labels, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
 
 def fit_platt(labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0) -> Platt:
-    """The line on log-odds of the largest likelihood; its slope is `LEAST_SLOPE` at least."""
+    """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
     slope, intercept = fit_line(log_odds(probabilities), labels, LEAST_SLOPE, negative_weight)
     return Platt(slope=slope, intercept=intercept)
 
@@ -212,10 +211,10 @@ def fit_platt(labels: NDArray[np.bool_], probabilities: Floats, negative_weight:
 def fit_line(
     scores: Floats, labels: NDArray[np.bool_], least_slope: float, negative_weight: float = 1.0
 ) -> tuple[float, float]:
-    """Slope, `least_slope` at least, and intercept of the log-odds of labels (N,) by scores (N,).
+    """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
 
-    They are those of the largest likelihood of smoothed labels, by Newton's method. Its logarithm is concave,
-    and strictly so unless all scores are equal.
+    Fits smoothed labels by maximum likelihood with Newton's method. The log-likelihood is concave, and
+    strictly concave unless all scores are equal.
     """
     t = smoothed(labels, negative_weight)
     weights = np.where(labels, 1.0, negative_weight)
@@ -226,7 +225,7 @@ def fit_line(
 
 
 def _newton(x: Floats, t: Floats, weights: Floats, slope: float | None = None) -> tuple[float, float]:
-    """Slope and intercept, or for a given slope the intercept, of the largest likelihood."""
+    """Return the maximum-likelihood slope and intercept, or the intercept for a given slope."""
     design = np.stack([x, np.ones_like(x)], axis=1)
     free = np.array([slope is None, True])
     w = np.array([1.0 if slope is None else slope, 0.0])
@@ -237,7 +236,7 @@ def _newton(x: Floats, t: Floats, weights: Floats, slope: float | None = None) -
         curvature = (design * (weights * p * (1 - p))[:, None]).T @ design + 1e-12 * len(x) * np.eye(2)
         step = np.zeros(2)
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
-        # Full steps overshoot where rows are nearly separated.
+        # Halve steps that overshoot, as with nearly separated rows.
         while (found := _loss(design @ (w - step), t, weights)) > loss and np.abs(step).max() > 1e-12:
             step /= 2
         w, before, loss = w - step, loss, found
@@ -251,7 +250,7 @@ def _loss(odds: Floats, t: Floats, weights: Floats) -> float:
 
 
 def fit_isotonic(labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0) -> Isotonic:
-    """The rising curve of the least squares (Zadrozny & Elkan 2002), by the ends of its level blocks."""
+    """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
     from sklearn.isotonic import IsotonicRegression
 
     weights = np.where(labels, 1.0, negative_weight)
@@ -266,11 +265,11 @@ _LARGEST_FILE = 1 << 26  # bytes
 _OWN, _WEIGHTS = "sha256", "weights_sha256"
 
 Finish = Callable[[NDArray[Any]], Floats32]
-"""From a model's probabilities (…, T), or (N,) of a model with one output, to calibrated ones."""
+"""Converts a model's probabilities, (…, T), or (N,) for a single output, to calibrated ones."""
 
 
 class Calibration(CalibrationPart):
-    """The maps of all outputs of a model, in their order, and what they were fitted on."""
+    """The maps of all outputs of a model, in order, and the data of the fit."""
 
     format: Literal[1] = 1
     fitted_on: Mapping[str, Any]
@@ -280,17 +279,17 @@ class Calibration(CalibrationPart):
     def _tracks_have_rows(self) -> Self:
         for one in self.tracks:
             if not one.positives + one.negatives:
-                raise ValueError("a track was fitted to no row")
+                raise ValueError("a track has no rows")
         return self
 
     @classmethod
     def of(cls, fitted: Mapping[str | None, CalibratedTrack], fitted_on: Mapping[str, Any]) -> Self:
-        """From the maps by the names of their tracks."""
+        """Build a calibration from maps by track name."""
         tracks = (one.model_copy(update={"track": name}) for name, one in fitted.items())
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
     def __call__(self, probabilities: NDArray[Any]) -> Floats32:
-        """Calibrated probabilities, (…, T), or (N,) of a calibration of one output without a name."""
+        """Return calibrated probabilities, (…, T), or (N,) for a single unnamed output."""
         values = np.asarray(probabilities)
         if self.tracks[0].track is None:
             return as_scored(self.tracks[0].map(values), self.tracks[0].prior)
@@ -300,20 +299,21 @@ class Calibration(CalibrationPart):
         return found
 
     def only(self, columns: Sequence[int]) -> Self:
-        """That of some outputs, in this order."""
+        """Return the calibration of the selected outputs, in this order."""
         return self.model_copy(update={"tracks": tuple(self.tracks[column] for column in columns)})
 
     def finish(self, prior: float | None = None) -> Finish:
-        """What `__call__` gives, moved to the fraction `prior` of positives; None: as on the validation rows.
+        """Return a calibration function adjusted to the prevalence `prior`; None: that of validation rows.
 
-        `UsageError`: `prior` isn't above 0 and below 1, or the model has tracks, each with a fraction of its
-        own.
+        `UsageError`: `prior` is not in (0, 1), or the model has tracks, which have different prevalences.
         """
         if prior is None:
             return self
         check_fraction("prior", prior, ends=False)
         if self.tracks[0].track is not None:
-            raise UsageError(f"prior {prior}: goes with promoter models; each track has a share of its own")
+            raise UsageError(
+                f"prior {prior}: applies to promoter models only; tracks use their own prevalence"
+            )
         fitted = self.tracks[0].prior
 
         def shifted(probabilities: NDArray[Any]) -> Floats32:
@@ -323,17 +323,17 @@ class Calibration(CalibrationPart):
 
 
 def write_calibration(path: Path, calibration: Calibration, weights_sha256: str) -> None:
-    """Write `calibration.json` of the model whose weights file has this checksum, whole or not at all."""
+    """Write `calibration.json` atomically, for a model whose weights file has this checksum."""
     content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
     write_json(path, {**content, _OWN: own_digest(content)})
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
-    """Read `calibration.json`, which must be that of these weights; `ModelError` names what is wrong."""
+    """Read `calibration.json`, which must match the weights; `ModelError` names the fault."""
     content = read_object(path, _LARGEST_FILE)
     if content.get("format") != FORMAT:
         found_format = shortened(repr(content.get("format")))
-        raise ModelError(f"{path}: format {found_format}, this version reads format {FORMAT}")
+        raise ModelError(f"{path}: format {found_format} is not supported; this version reads {FORMAT}")
     own, weights = content.pop(_OWN, None), content.get(_WEIGHTS)
     try:
         found = own_digest(content)
@@ -341,13 +341,13 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
         raise ModelError(f"{path}: damaged: it is nested too deeply") from None
     if own != found:
         raise ModelError(
-            f"{path}: damaged, or changed since it was written: its content has another checksum than it "
-            "says; calibrate the model again"
+            f"{path}: damaged, or changed since it was written: its checksum does not match its content; "
+            "calibrate the model again"
         )
     if weights_sha256 is not None and weights != weights_sha256:
         raise ModelError(
-            f"{path}: was fitted for another model: for weights with sha256 {shortened(str(weights), 12)}, "
-            f"these have {weights_sha256[:12]}…; calibrate the model again"
+            f"{path}: fitted for another model: for weights with SHA-256 {shortened(str(weights), 12)}, "
+            f"but these have {weights_sha256[:12]}…; calibrate the model again"
         )
     content.pop(_WEIGHTS, None)
     try:
@@ -355,10 +355,10 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise ModelError(f"{path}: not a calibration: {where}: {shortened(fault['msg'], 200)}") from None
+        raise ModelError(f"{path}: invalid calibration: {where}: {shortened(fault['msg'], 200)}") from None
 
 
 def own_digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 of a calibration's content, which it says itself."""
+    """Return the SHA-256 of a calibration's content, which the file also contains."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

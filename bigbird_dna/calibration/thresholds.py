@@ -1,17 +1,16 @@
-"""Thresholds of calibrated probabilities for a wanted false-discovery rate.
+"""Thresholds of calibrated probabilities for a target false-discovery rate.
 
-The false-discovery rate of a threshold is the fraction of negatives among the rows at or above it, where a
-fraction `prior` of all rows is positive. It is estimated in two ways from validation rows:
+The false-discovery rate of a threshold is the fraction of negatives among the rows at or above it, if the
+prevalence of positives is `prior`. It is estimated in two ways from validation rows:
 
-* **expected**, from the calibrated probabilities alone: a row whose probability is q where a fraction π is
-  positive stands for q / π positives and (1 − q) / (1 − π) negatives of a population with as many of both, of
-  which `prior` and 1 − `prior` are taken. It never rises with the threshold; where few negatives are left to
-  be counted, it rests on the calibration's shape.
-* **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), of the fractions F of negatives and T
-  of positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T as it is.
+* **expected**, from the calibrated probabilities alone. A row with probability q at prevalence π represents q
+  / π positives and (1 − q) / (1 − π) negatives of a balanced population, weighted by `prior` and 1 − `prior`.
+  The rate never increases with the threshold; with few negatives left, it depends on the calibration's shape.
+* **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), with fractions F of negatives and T
+  of positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T fixed.
 
-A threshold is compared with scores as scoring writes them: float32 in Python and Parquet, six digits in text.
-So it is the lowest of its rows' scores rounded down, and above all lower scores, written either way. Scores
+Thresholds are compared with scores as written: float32 in Python and Parquet, six digits in text. A threshold
+is therefore the lowest score of its rows, rounded down, and above all lower scores in either format. Scores
 that are equal in text are one step of the curve.
 """
 
@@ -24,46 +23,46 @@ from bigbird_dna.calibration.maps import Floats, Floats32, as_scored
 
 TAIL = 0.025
 DIGITS = 6
-"""Of scores in tables of text, after the point."""
+"""Decimals of scores in text tables."""
 _MOST_DIGITS = 15
 FEW = 10
-"""Negatives at or above a threshold, below which the expected rate rests on the calibration's shape."""
+"""With fewer negatives at or above a threshold, the expected rate depends on the calibration's shape."""
 
 
 class Threshold(NamedTuple):
-    """From which calibrated probability on rows are called, and what that means; see above."""
+    """A threshold for calling rows by calibrated probability, and its estimated rates; see above."""
 
     threshold: float
     expected: float  # false-discovery rate
     empirical: float
     empirical_low: float
     empirical_high: float
-    recall: float  # share of the positives at or above
-    positives: int  # validation rows at or above
+    recall: float  # fraction of the positives at or above
+    positives: int  # number of validation rows at or above
     negatives: int
 
     @property
     def printed(self) -> str:
-        """The threshold in as many digits as give this number, and no more."""
+        """The threshold with the fewest digits that give this number."""
         return np.format_float_positional(self.threshold, trim="-")
 
 
 class ThresholdCurve(NamedTuple):
-    """All thresholds that differ, from the highest down, each (D,), at a share `prior` of positives."""
+    """All distinct thresholds, from the highest to the lowest, each (D,), at prevalence `prior`."""
 
     prior: float
-    thresholds: Floats  # of scores; see above
-    expected: Floats  # not falling
-    positives: NDArray[np.int64]  # rows at or above
+    thresholds: Floats  # thresholds of scores; see above
+    expected: Floats  # non-decreasing
+    positives: NDArray[np.int64]  # number of rows at or above
     negatives: NDArray[np.int64]
 
     def choose(self, rate: float) -> Threshold | None:
-        """The lowest threshold whose expected rate is at most `rate`; None where the highest has more."""
+        """Return the lowest threshold with an expected rate of at most `rate`; None if there is none."""
         reached = int(np.searchsorted(self.expected, rate, "right"))
         return self.at(reached - 1) if reached else None
 
     def at(self, place: int) -> Threshold:
-        """The threshold at a place, with its empirical rate."""
+        """Return the threshold at an index, with its empirical rate."""
         from scipy.special import betaincinv
 
         above, false = int(self.positives[place]), int(self.negatives[place])
@@ -90,10 +89,10 @@ class ThresholdCurve(NamedTuple):
 def threshold_curve(
     labels: ArrayLike, probabilities: ArrayLike, fitted: float, prior: float | None = None
 ) -> ThresholdCurve:
-    """The curve of validation rows (N,) with labels 0 and 1, of both at least one.
+    """Return the curve of validation rows (N,) with labels 0 and 1, with at least one row of each.
 
-    Probabilities are calibrated, as they hold where a fraction `fitted` is positive; thresholds are for a
-    fraction `prior`, None: the same.
+    Probabilities are calibrated for the prevalence `fitted`; thresholds are for the prevalence `prior` (None:
+    the same).
     """
     y, q = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
     scores = as_scored(q, fitted, prior)
@@ -102,17 +101,17 @@ def threshold_curve(
     y, q, scores = y[order], q[order], scores[order]
     true, false = prior * q / fitted, (1 - prior) * (1 - q) / (1 - fitted)
     written = _written(scores)
-    last = np.flatnonzero(np.append(written[1:] != written[:-1], True))  # of equal scores
+    last = np.flatnonzero(np.append(written[1:] != written[:-1], True))  # last rows of equal scores
     wrong = np.cumsum(false)[last]
     expected = wrong / (wrong + np.cumsum(true)[last])
     counts = np.cumsum(y)[last]
-    # What lies above all scores but those up to each of `last`, with few digits.
+    # Find thresholds with few digits, at most the least score of each step and above all lower scores.
     least, text = scores[last].astype(np.float64), _written(scores[last])
     below = np.append(scores[last[:-1] + 1], np.float32(-1))
     found = np.minimum(least, text)
     for digits in range(_MOST_DIGITS, DIGITS - 1, -1):
         rounded = np.floor(least * 10.0**digits) / 10.0**digits
-        # Who compares float32 with a number may round that first.
+        # A comparison of float32 with a Python number may round the number to float32 first.
         above = rounded.astype(np.float32) > below
         right = above & (rounded > np.append(text[1:], -1)) & (rounded <= np.minimum(least, text))
         found = np.where(right, rounded, found)
@@ -120,6 +119,6 @@ def threshold_curve(
 
 
 def _written(scores: Floats32) -> Floats:
-    """Scores as text has them: exact, as float32 times 10^6 has no more digits than float64."""
+    """Return scores as in text; exact, because float32 times 10^6 needs no more digits than float64."""
     found: Floats = np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS
     return found

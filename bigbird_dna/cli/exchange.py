@@ -91,7 +91,10 @@ def combine_models(
 
 
 CATALOGUE = option(
-    None, "FILE", "List of published models; docs/formats.md describes its format.", "the package's list"
+    None,
+    "FILE",
+    "List of published models; docs/files/model-catalog.md describes its format.",
+    "the package's list",
 )
 
 

@@ -107,8 +107,8 @@ def prepare_promoters(
 ) -> None:
     """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
-    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of each transcript
-    of an annotation, or of each gene if the annotation has no mRNA or transcript.
+    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript.
+    If an annotation has no mRNA or transcript, the 5' ends of genes are used.
 
     Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """
@@ -265,7 +265,7 @@ def tokenize(
 def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
-    log(f"{settings.paths.promoters} is missing: no token statistics of promoters")
+    log(f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters")
     return None
 
 

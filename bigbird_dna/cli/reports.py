@@ -111,8 +111,8 @@ def report_promoters(
     intervals, and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
     score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
     after calibration if calibration.json is next to the predictions. If the predictions have the column
-    `coding` (fraction of protein-coding bases of a window), promoters.tsv also contains rows for the pairs
-    whose promoter and negative are both less than half coding.
+    `coding` (fraction of coding bases of a window), promoters.tsv also has rows for pairs whose promoter
+    and negative are both less than half coding.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
@@ -193,7 +193,7 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
             log(f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})")
     for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        signs = f", {row['right_sign']:.1%} of the signs correct" if row["right_sign"] >= 0 else ""
+        signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 

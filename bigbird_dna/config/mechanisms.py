@@ -29,8 +29,8 @@ of other rows. In evaluation, the module is a pure function of its arguments, pa
   of sequences of different lengths may differ by rounding. A mechanism without a causal form has
   `causal=False` in its `Mechanism`: a causal layer is an error.
 * A mechanism without weights to drop (Performer) has `drops=False`: `encoder.attention_dropout` is an error.
-* A mechanism that is not linear in v (Longformer, with separate values of global tokens) has a method
-  `matrix(q, k, hidden)`, which returns its effective matrix (B, H, L, L), for plots and tests.
+* A mechanism that is not linear in v (Longformer, with separate values of global tokens) needs a method
+  `matrix(q, k, hidden)` for plots and tests. It returns the effective matrix (B, H, L, L).
 * Keys with the largest scores are selected through `attention.recompute.selected`: a recomputed layer then
   selects the same keys, although its inputs may differ by rounding.
 """

@@ -1,1 +1,1 @@
-"""Training and evaluation data sets, and the files of predictions that evaluations read."""
+"""Training and evaluation data sets, and the prediction files that evaluations read."""

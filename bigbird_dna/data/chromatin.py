@@ -1,5 +1,4 @@
-"""The chromatin data set of a configuration, from peaks or as DeepSEA published it; its windows and
-fractions."""
+"""Build the chromatin data set of a configuration, from peaks or DeepSEA's files; its windows and subsets."""
 
 from pathlib import Path
 
@@ -21,16 +20,16 @@ from bigbird_dna.genome.splits import RegionSplits, find_named
 # Axes: N windows, T tracks.
 
 LEAST_EXAMPLES = 5
-"""Of each class: a fraction that leaves fewer says nothing."""
+"""Minimum number of examples per class for a meaningful fraction."""
 
 Rows = npt.NDArray[np.intp]
 
 
 def draw_groups(groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Which rows (N,) belong to the fraction of the groups that is kept, for the group of each row (N,).
+    """Return which rows (N,) belong to the kept fraction of the groups, given the group of each row (N,).
 
-    Groups stay whole. Their order is drawn once: of one seed a smaller fraction is part of a larger one. At
-    least one group is kept.
+    Groups are never divided. Their order is drawn once, so with the same seed a smaller fraction is a subset
+    of a larger one. At least one group is kept.
     """
     names = np.unique(groups)
     count = min(max(round(share * len(names)), 1), len(names))
@@ -38,42 +37,41 @@ def draw_groups(groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ..
 
 
 def sample(rows: Rows, count: int, seed: tuple[int, int] | np.random.Generator) -> Rows:
-    """All rows, or so many of them, in their order, where there are more."""
+    """Return all rows, or a random sample of `count` rows in their order if there are more."""
     if len(rows) <= count:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
 
 
 class BinWindows:
-    """Windows of `length` bp around some bins of a data set, `rows` (N,)."""
+    """Windows of `length` bp around the bins `rows` (N,) of a data set."""
 
     def __init__(self, data: ChromatinData, reference: Reference, length: int, rows: Rows) -> None:
         self.data, self.reference, self.rows, self.length = data, reference, rows, length
         self.shape = len(rows), len(data.tracks)  # (N, T)
 
     def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows, N beyond their contig."""
+        """Return the sequences of windows, with N beyond their contig."""
         return [self.reference.fetch(one) for one in self.data.windows(self.length, self.rows[rows])]
 
     def labels(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """Their labels, (n, T)."""
+        """Return the labels of windows, (n, T)."""
         return self.data.labels.rows(self.rows[rows])
 
 
 def checked_window(window: int, size: int) -> int:
-    """bp of `--window` around bins of `size` bp; `ConfigError` where a bin can't be in their middle."""
+    """Return `window` if bins of `size` bp can be at its center, else raise `ConfigError`."""
     if window < size or (window - size) % 2:
-        raise ConfigError(f"--window {window}: doesn't hold the bin of {size} bp in its middle")
+        raise ConfigError(f"--window {window}: must be the bin size ({size}) plus an even number")
     return window
 
 
 def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Rows:
-    """The numbers of the bins (n,) in the fraction `train_fraction` of the training bins, drawn by its seed
-    alone.
+    """Return the indices of the bins (n,) in the fraction `train_fraction` of the training bins.
 
-    Bins are drawn in runs of `bins_per_window`: of bins drawn one by one, a window would hold little to learn
-    from, and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of
-    each class left.
+    The choice depends only on its seed. Bins are drawn in runs of `bins_per_window`, because single bins
+    would give windows few labels, and would count the halves of a peak as two examples. `ConfigError` if no
+    track has five bins of each class left.
     """
     rows, share = data.rows("train"), training.train_fraction
     if share >= 1:
@@ -86,13 +84,13 @@ def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Row
     poor = np.minimum(positives, len(kept) - positives) < LEAST_EXAMPLES
     if poor.all():
         raise ConfigError(
-            f"chromatin.training.train_fraction: a share of {share:g} of {len(rows):,} training bins leaves "
-            f"{len(kept):,}, and no track with at least {LEAST_EXAMPLES} bins of each class"
+            f"chromatin.training.train_fraction {share:g}: leaves {len(kept):,} of {len(rows):,} training "
+            f"bins, and no track with at least {LEAST_EXAMPLES} bins of each class"
         )
     if poor.any():
         log(
             f"warning: {int(poor.sum()):,} of {len(poor):,} tracks have fewer than {LEAST_EXAMPLES} bins of "
-            f"a class among the {len(kept):,} training bins that are kept"
+            f"a class among the {len(kept):,} training bins"
         )
     return kept
 
@@ -108,30 +106,30 @@ def prepare_data(
     bins: Path | None = None,
     shard: str | None = None,
 ) -> None:
-    """Write the data set `output` as the sections `genome` and `chromatin.data` specify.
+    """Write the data set `output` as configured in the sections `genome` and `chromatin.data`.
 
-    `tracks` (a table, or a folder of peaks) and `blacklist` (BED) are by default those of the configuration;
-    `bundle` and `bins`, where chromatin.data.tracks is "deepsea", those among the run's downloads. With
-    `shard`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    `tracks` (a table, or a folder of peaks) and `blacklist` (BED) default to those of the configuration. If
+    chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads. With `shard`, such
+    as "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
     """
     part, data = find_shard(shard, output), config.chromatin.data
     if data.tracks == DEEPSEA:
         if part is not None:
-            raise UsageError(f"piece {part}: DeepSEA's labels are taken as published, in one piece")
+            raise UsageError(f"--shard {part}: DeepSEA's published labels cannot be sharded")
         if blacklist is not None:
-            raise UsageError(f"--blacklist {blacklist}: DeepSEA's bins are taken as published")
+            raise UsageError(f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered")
         found = _published(config, {"bundle": bundle, "bins": bins, "tracks": tracks})
         genome, assembly = Reference(reference), find_assembly(config)
         table = read_tracks(found["tracks"])
         build_deepsea(output, found["bundle"], found["bins"], genome, assembly, table)
         return
     if bins is not None:
-        raise UsageError(f"--deepsea-bins {bins}: goes with --deepsea-bundle only")
+        raise UsageError(f"--deepsea-bins {bins}: needs chromatin.data.tracks: deepsea")
     files = chromatin_files(config)
     genome, assembly = Reference(reference), find_assembly(config)
     source = tracks or files.get("tracks")
     if source is None:
-        raise ConfigError("chromatin.data.tracks: name a track table or a folder of peak files")
+        raise ConfigError("chromatin.data.tracks: needs a track table or a folder of peak files")
     folder = source.is_dir()
     table = tracks_from_folder(source, data.group, data.track_names) if folder else read_tracks(source)
     labelling = Labelling(
@@ -151,16 +149,14 @@ def prepare_data(
     if part is None:
         build_dataset(output, made_of)
     else:
-        log(f"piece {part}: {write_label_shard(output, part, made_of):,} bins that may be kept")
+        log(f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins")
 
 
 def _published(config: Config, given: dict[str, Path | None]) -> dict[str, Path]:
-    """The files of DeepSEA's data set by role; what isn't given is looked for among the run's downloads."""
+    """Return DeepSEA's files by role; those not in `given` are among the run's downloads."""
     found: dict[str, Path] = {}
     for role, source in deepsea_sources(config.genome.assembly).items():
         found[role] = path = given[role] or config.paths.download(source.file)
         if not path.exists():
-            raise DataError(
-                f"{path}: no such file; `bigbird-dna prepare fetch {source.key} -o {path}` gets it"
-            )
+            raise DataError(f"{path}: no such file; run `bigbird-dna prepare fetch {source.key} -o {path}`")
     return found

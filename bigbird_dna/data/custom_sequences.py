@@ -1,7 +1,7 @@
-"""The promoter data set of sequences of one's own, in the form of a genome's: each sequence is a contig.
+"""Build the promoter data set of user-supplied sequences, in the same form as a genome's: each is a contig.
 
-Beside the files of `prepare_windows` it holds `sequences.fa.gz`, whose contigs are the records, each a window
-from end to end on "+"; `training.fa.gz` and `test.fa.gz` with those of one split; and `splits.tsv`.
+In addition to the files of `prepare_windows`, it has `sequences.fa.gz`, whose contigs are the records, each a
+window from end to end on "+"; `training.fa.gz` and `test.fa.gz` with records of one split; and `splits.tsv`.
 """
 
 from collections import Counter
@@ -47,38 +47,38 @@ _FILES = {
     _PATHS.training_sequences.name: "train",
     _PATHS.test_sequences.name: "test",
 }
-"""By file the split whose records it has; None: all."""
+"""File → split of its records; None means all splits."""
 
 
 @dataclass(frozen=True)
 class SequenceOptions:
-    """What is made of sequences."""
+    """Options of a data set of sequences."""
 
-    # Of `given` (the user's own), `substituted` and `permuted` (made of the positives); none: the user's own,
-    # or without them the other two.
+    # From `user` (user-supplied), `substituted` and `permuted` (derived from the positives). Empty: `user`,
+    # or the other two without user-supplied negatives.
     negative_sets: tuple[str, ...] = ()
-    derived: int = 1  # negatives of each derived set that a training promoter has; held-out ones have one
-    length: int | None = None  # bp that all are trimmed to, around their middle; None: they have one length
-    upstream: int | None = None  # bp of a window before the TSS; None: half of it
-    similarity: float = 0.2  # fraction of their k-mers from which on two are similar (`similar_groups`)
-    seed: int = 1  # of the splits
+    derived: int = 1  # negatives per training promoter and derived set; held-out promoters have one
+    length: int | None = None  # bp to trim all sequences to, at their center; None: equal lengths
+    upstream: int | None = None  # bp of a window before the TSS; None: half of the window
+    similarity: float = 0.2  # minimum fraction of common k-mers (`similar_groups`)
+    seed: int = 1  # for assigning splits
 
     def __post_init__(self) -> None:
         check_at_least_one({"derived": self.derived, "length": self.length})
         check_fraction("similarity", self.similarity)
         if not self.similarity:
-            raise UsageError("similarity 0 would make one group of all sequences")
+            raise UsageError("--similarity 0: must be above 0, as all sequences would form one group")
         for name in self.negative_sets:
             check_choice("negative set", name, [one for one in NEGATIVE_SETS if one not in PLACED_SETS])
         if len({*self.negative_sets}) < len(self.negative_sets):
-            raise UsageError("a negative set is named twice")
+            raise UsageError("duplicate negative set")
 
     def sets(self, negatives: Path | None) -> tuple[str, ...]:
-        """The negative sets where the user's own are in this file, or in none."""
+        """Return the negative sets, given the file of user-supplied negatives or None."""
         sets = self.negative_sets or (PARTED_SETS if negatives is None else ("user",))
         if ("user" in sets) != (negatives is not None):
             raise UsageError(
-                "the negative set 'user' and a file of negatives go together: name both, or neither"
+                "negative set 'user' and a file of negatives need each other; give both or neither"
             )
         return sets
 
@@ -91,11 +91,12 @@ def prepare_sequences(
     negatives: Path | None = None,
     splits: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the data set `output` of FASTA files of positives and maybe negatives; gives `windows.json`.
+    """Write the data set `output` from FASTA files of positives and negatives; return `windows.json`.
 
-    All sequences have one length, or are trimmed to one. Left out, and counted, are those with more than 10 %
-    N. Similar ones share a split, unless a table of `splits` has each record's. `UsageError` for options that
-    don't fit the files; `DataError` for a sequence in both files, lengths that differ, or an empty split.
+    Sequences must have one length, or are trimmed to one. Those with more than 10 % N are excluded and
+    counted. Similar sequences are assigned to the same split, unless a table `splits` specifies each record's
+    split. `UsageError` for options that do not match the files. `DataError` for a sequence in both files,
+    different lengths, or an empty split.
     """
     options = options or SequenceOptions()
     sets = options.sets(negatives)
@@ -112,7 +113,7 @@ def prepare_sequences(
     names = [*records]
     chosen, where = None, f"{positives}: by groups of similar sequences"
     if splits is not None:
-        # What was left out may be in the table, and need not.
+        # Excluded records may be in the table or not.
         table = {name: split for name, split in read_splits(splits).items() if name not in left_out}
         chosen, where = look_up(names, table, splits), str(splits)
     log(f"comparing {len(names):,} sequences of {length:,} bp")
@@ -142,27 +143,26 @@ def prepare_sequences(
 
 
 def _like_training(groups: npt.NDArray[np.int64], chosen: Sequence[str]) -> int:
-    """Held-out sequences whose group is trained on as well: by a table of the user's own."""
+    """Count held-out sequences whose group is also in training; only a user-supplied table can cause this."""
     training = np.array(chosen) == "train"
     return int((np.isin(groups, groups[training]) & ~training).sum())
 
 
 def _write_sequences(directory: Path, records: Mapping[str, str], chosen: Sequence[str]) -> None:
-    """A FASTA file of all sequences, and one of each split."""
+    """Write a FASTA file of all sequences, and one per split."""
     for file, of in _FILES.items():
         some = zip(records.items(), chosen, strict=True)
         write_fasta(directory / file, (record for record, split in some if of in (None, split)))
 
 
 def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int:
-    """bp before the TSS."""
+    """Return the number of bp before the TSS."""
     if length < 20 and {*sets} & {*PARTED_SETS}:
-        raise DataError(f"sequences of {length} bp can't be cut into the 20 parts of derived negatives")
+        raise DataError(f"sequences of {length} bp are shorter than the 20 parts of derived negatives")
     upstream = length // 2 if options.upstream is None else options.upstream
     if not 0 <= upstream < length:
         raise DataError(
-            f"{upstream:,} bp before the TSS don't fit into sequences of {length:,} bp (promoters.windows."
-            "upstream)"
+            f"promoters.windows.upstream {upstream:,}: must be less than the sequence length ({length:,} bp)"
         )
     return upstream
 
@@ -176,15 +176,15 @@ def _log_splits(
     log(f"{shares} ({where}; the largest of {number:,} groups has {largest:,})")
     if like := info["held-out sequences like a training one"]:
         log(
-            f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are like one of the "
-            f"training (a share of {info['similarity']:g} of their k-mers): figures on them flatter the model"
+            f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are similar to a "
+            f"training sequence (at least {info['similarity']:g} of their k-mers): metrics are optimistic"
         )
 
 
 def _check_copies(files: Sequence[Records]) -> None:
-    """Refuse a positive that is a negative too: one of the labels is wrong, and no model can learn both.
+    """Raise `DataError` for a positive that is also a negative, because one of the labels must be wrong.
 
-    Copies in one file are only logged: they share a split, so that no metric gains by them.
+    Copies in one file are only logged: they are in the same split, so they do not improve any metric.
     """
     copies = find_copies(files[0].sequences, files[1].sequences if len(files) > 1 else {})
     (across, these), (within, those) = (
@@ -192,13 +192,13 @@ def _check_copies(files: Sequence[Records]) -> None:
         for pairs in (copies.across, copies.within)
     )
     if copies.across:
-        raise DataError(f"{files[1].path}: {across} also a positive, on one strand or the other: {these}")
+        raise DataError(f"{files[1].path}: {across} also a positive, on either strand: {these}")
     if copies.within:
-        log(f"warning: {within} there twice in one file, on one strand or the other: {those}")
+        log(f"warning: {within} duplicated in one file, on either strand: {those}")
 
 
 def _usable(files: Sequence[Records]) -> tuple[dict[str, str], npt.NDArray[np.bool_], set[str]]:
-    """What is used, positives first, and whether it is positive; and the names of what has too many N."""
+    """Return the sequences to use, positives first; whether each is positive; and names with too many N."""
     used: dict[str, str] = {}
     positive: list[bool] = []
     for records in files:
@@ -218,7 +218,7 @@ def _rows(
     sets: Sequence[str],
     derived: int,
 ) -> pd.DataFrame:
-    """The data set's windows: positives, then set by set; the user's own negatives are nobody's pair."""
+    """Return the windows: positives, then set by set; user-supplied negatives belong to no pair."""
     records = list(zip(names, splits, positive.tolist(), strict=True))
     rows = [
         (name, 0, length, "+", split, POSITIVE if is_positive else "user", pair, name)

@@ -1,11 +1,10 @@
-"""Negatives of promoters that are found elsewhere on the genome.
+"""Find negatives of promoters elsewhere on the genome.
 
-`genomic` negatives are windows elsewhere on the same split with the same GC content, as a scan of a genome
-meets them: beside promoters too, but not with a TSS where the window looks for it. `intergenic` ones are such
-windows that have no coding base and are, with all their bases, away from every TSS. An `upstream` one is the
-nearest window upstream of the promoter, as long and read in the same direction, that shares no base with the
-window of any promoter, on either strand, nor with a negative that was found before, and that is in the
-promoter's split.
+`genomic` negatives are windows elsewhere in the same split with the same GC content, as in a genome scan.
+They may be close to promoters, but must not have a TSS at the position where a promoter window has it.
+`intergenic` negatives are such windows without coding bases and with all bases at a distance from every TSS.
+An `upstream` negative is the nearest window upstream of the promoter, with the same length, direction and
+split. It overlaps neither the window of any promoter, on either strand, nor an earlier negative.
 """
 
 from bisect import bisect_right
@@ -41,11 +40,11 @@ from bigbird_dna.genome.sequence import (
 from bigbird_dna.genome.splits import Split, Splits
 
 Coding = Mapping[str, Intervals]
-"""The coding bases of a reference by contig, sorted and disjoint; contigs without any may be left out."""
+"""Coding bases of a reference by contig, sorted and disjoint; contigs without coding bases may be missing."""
 
 
 def coding_fractions(coding: Coding, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
-    """The coding fraction (N,) of each row of a table with columns contig, start and end."""
+    """Return the coding fraction (N,) of each row of a table with columns contig, start and end."""
     found = np.zeros(len(rows), np.float32)
     starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
     for contig, places in rows.groupby("contig", observed=True).indices.items():
@@ -55,11 +54,10 @@ def coding_fractions(coding: Coding, rows: pd.DataFrame) -> npt.NDArray[np.float
 
 
 def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> Coding:
-    """The coding bases of an annotation, placed on a reference.
+    """Read the coding bases of an annotation and place them on a reference.
 
-    The annotation is GFF3 or GTF, plain or gzip; `contigs` are the lengths of the reference's in bp. CDS on
-    contigs that the reference doesn't have, and what reaches beyond the end of a contig, are left out; a
-    warning counts them.
+    The annotation is GFF3 or GTF, plain or gzip; `contigs` are the lengths of the reference's contigs in bp.
+    CDS on other contigs, and parts beyond the end of a contig, are skipped and counted in a warning.
     """
     path = Path(path)
     parts: list[tuple[str, Intervals]] = []
@@ -78,17 +76,17 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
         if on_contig.any():
             parts.append((contig, Intervals(starts[on_contig], np.minimum(ends[on_contig], length))))
     if not parts:
-        raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
+        raise DataError(f"{path}: no CDS is on the reference: {assembly.explain_none(read, contigs)}")
     where = str(path), "CDS", sum(len(starts) for starts, _ in read.values())
-    warn_of_dropped(*where, absent, "are on contigs that the reference doesn't have: left out")
-    warn_of_dropped(*where, beyond, "reach beyond the end of their contig: what lies there is left out")
+    warn_of_dropped(*where, absent, "are skipped: their contigs are not in the reference")
+    warn_of_dropped(*where, beyond, "extend beyond the end of their contig and are clipped")
     return Intervals.joined(parts)
 
 
 def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
-    """How many promoters, and negatives of each set that has places of its own, are more than half coding.
+    """Count promoters, and negatives of each set with its own locations, that are more than half coding.
 
-    Further negatives, which are for the calibration alone, are not counted.
+    Extra negatives, which are only for calibration, are not counted.
     """
     counts = {}
     ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
@@ -103,13 +101,13 @@ def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
 GC_BINS = 50
 CANDIDATES_PER_NEGATIVE = 20
 MAX_N = 0.1
-"""Fraction of a window's letters that may be N."""
+"""Maximum fraction of N in a window."""
 FURTHEST = 100_000
-"""bp between the windows of a promoter and its negative: beyond that it is no neighborhood."""
+"""Maximum bp between the windows of a promoter and its upstream negative."""
 
 
 class NegativeRegions(NamedTuple):
-    """Windows that may serve as negatives, and their GC fractions."""
+    """Candidate windows for negatives, and their GC fractions."""
 
     windows: list[Interval]
     gc: npt.NDArray[np.float64]
@@ -124,11 +122,11 @@ def draw_candidates(
     count: int,
     rng: np.random.Generator,
 ) -> NegativeRegions:
-    """Up to `count` windows at random places of a segment, which has this `sequence`, on random strands.
+    """Draw up to `count` windows at random positions and strands of a segment with this `sequence`.
 
-    Left out are windows that hold an N and those whose own TSS position lies less than the configuration's
-    `distance` from one of the promoters' TSS `positions` on the contig, on either strand. With `free` windows
-    start there alone, and as many are found as there are, up to `count`.
+    Windows with an N are excluded. So are windows whose TSS position is closer than the configured minimum
+    distance to one of the promoters' TSS `positions` on the contig, on either strand. With `free`, windows
+    start only there, and as many as possible are drawn, up to `count`.
     """
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     upstream, downstream = config.sides
@@ -145,7 +143,7 @@ def draw_candidates(
         starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
     forward = rng.integers(0, 2, len(starts)).astype(bool)
     tss = segment.start + starts + np.where(forward, upstream, downstream - 1)
-    # The distance to the nearest position is infinite where there is none.
+    # The distance to the nearest position is infinite if there are no positions.
     edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
     after = np.searchsorted(edges, tss)
     gaps = np.minimum(tss - edges[after - 1], edges[after] - tss)
@@ -162,10 +160,10 @@ def draw_candidates(
 def find_free_starts(
     sequence: str, coding: Intervals, positions: Positions, *, size: int, distance: int
 ) -> Intervals:
-    """Runs of starts of windows of `size` bp that hold no N and no coding base and lie away from every TSS.
+    """Return runs of starts of windows of `size` bp without N and coding bases, and away from every TSS.
 
-    Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a TSS.
-    All positions, and the `coding` intervals, are counted from the start of the sequence.
+    Each base of such a window is at least `distance` bp from each of the TSS `positions`, and no base is a
+    TSS. All positions, and the `coding` intervals, are relative to the start of the sequence.
     """
     unknown = unknown_runs(sequence)
     away = max(distance, 1) - 1
@@ -180,7 +178,7 @@ def find_free_starts(
 
 
 def _is_sparse(sequence: str) -> bool:
-    """Whether most of a segment is N, as around its fragments: places drawn anywhere would mostly be lost."""
+    """Return whether a segment is mostly N, so that most random positions in it would be lost."""
     return 2 * sequence.count("N") > len(sequence)
 
 
@@ -191,7 +189,7 @@ def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
 
 
 def gc_fraction(sequence: str) -> float:
-    """Fraction of G and C among all letters of a sequence."""
+    """Return the fraction of G and C among all letters of a sequence."""
     return (sequence.count("G") + sequence.count("C")) / len(sequence)
 
 
@@ -201,10 +199,10 @@ def match_gc(
     rng: np.random.Generator,
     used: npt.NDArray[np.bool_] | None = None,
 ) -> Positions:
-    """For each wanted GC fraction the index of an offered one in the same of 50 bins, none used twice.
+    """Return, per wanted GC fraction, the index of an offered one in the same of 50 bins; none repeats.
 
-    Where a bin runs out the nearest bin with something left serves; −1 where nothing is left at all. Who
-    would get a `used` one gets one that nobody has got, and no other choice changes.
+    If a bin is empty, the nearest nonempty bin is used; −1 if all are empty. If a choice is in `used`, it is
+    replaced by an unused one, and no other choice changes.
     """
     shelves: list[list[int]] = [[] for _ in range(GC_BINS + 1)]
     for index in rng.permutation(len(offered)):
@@ -223,7 +221,7 @@ def match_gc(
 
 
 class _Taken:
-    """Spans of contigs that don't overlap each other once they are put together, by their starts."""
+    """Disjoint occupied spans of contigs, sorted by their starts; overlapping windows are joined."""
 
     def __init__(self, windows: Iterable[Interval]) -> None:
         self._spans: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -231,12 +229,12 @@ class _Taken:
             self.add(window)
 
     def _place(self, window: Interval) -> tuple[list[tuple[int, int]], int]:
-        """The spans of a window's contig, and the number of the last that doesn't begin behind the window."""
+        """Return the spans of a window's contig, and the index of the last that starts at or before it."""
         spans = self._spans[window.contig]
         return spans, bisect_right(spans, window.start, key=itemgetter(0)) - 1
 
     def add(self, window: Interval) -> None:
-        """Take a window, which may overlap the span that begins before it, but none after it."""
+        """Add a window, which may overlap the previous span but not the next one."""
         spans, place = self._place(window)
         if place >= 0 and spans[place][1] >= window.start:
             spans[place] = spans[place][0], max(spans[place][1], window.end)
@@ -244,7 +242,7 @@ class _Taken:
             spans.insert(place + 1, (window.start, window.end))
 
     def across(self, window: Interval) -> tuple[int, int] | None:
-        """The first span, its start and end, that shares a base with a window."""
+        """Return the start and end of the first span that overlaps a window, or None."""
         spans, place = self._place(window)
         near = spans[max(place, 0) : place + 2]
         return next((span for span in near if span[0] < window.end and window.start < span[1]), None)
@@ -253,11 +251,11 @@ class _Taken:
 def find_upstream(
     owners: Sequence[Interval], promoters: Iterable[Interval], usable: Callable[[Interval, Interval], bool]
 ) -> list[Interval | None]:
-    """For each owner, a promoter's window, its negative; None where there is none within `FURTHEST`.
+    """Return the negative of each owner, a promoter's window; None if there is none within `FURTHEST`.
 
-    Owners are in the order in which they choose; one that is there twice gets two. `promoters` are the
-    windows of all promoters, those of no data set too. `usable` tells whether a negative (the second) may
-    serve an owner (the first): by its contig, split and letters.
+    Owners choose in the given order; an owner that occurs twice gets two negatives. `promoters` are the
+    windows of all promoters, including those not in the data set. `usable(owner, negative)` returns whether
+    contig, split and letters of a negative are valid for an owner.
     """
     taken = _Taken(promoters)
     found: list[Interval | None] = []
@@ -270,11 +268,11 @@ def find_upstream(
 
 
 def _free(owner: Interval, taken: _Taken) -> Iterator[Interval]:
-    """Windows upstream of an owner that share no base with what is taken, the nearest first."""
+    """Yield windows upstream of an owner that overlap no occupied span, the nearest first."""
     size, forward = len(owner), owner.strand == "+"
 
     def before(start: int, end: int) -> Interval:
-        """The window next to a span, upstream of it."""
+        """Return the window adjacent to a span on its upstream side."""
         first = start - size if forward else end
         return Interval(owner.contig, first, first + size, owner.strand)
 
@@ -290,15 +288,15 @@ def _free(owner: Interval, taken: _Taken) -> Iterator[Interval]:
 
 @dataclass(frozen=True)
 class PromoterGenome:
-    """A genome with its promoters, for whose windows negatives are found."""
+    """A genome with its promoters, to find negatives for their windows."""
 
     reference: Reference
-    loci: Sequence[Locus]  # all promoters, also those without a window
-    windows: Sequence[Interval]  # of each promoter that has one
-    owner_splits: Sequence[Split]  # that all of each window belongs to
+    loci: Sequence[Locus]  # all promoters, including those without a window
+    windows: Sequence[Interval]  # window of each promoter that has one
+    owner_splits: Sequence[Split]  # split of each window
     splits: Splits
     config: PromoterWindowsConfig
-    coding: Coding | None = None  # which intergenic negatives need
+    coding: Coding | None = None  # needed for intergenic negatives
 
     def find(
         self,
@@ -307,10 +305,10 @@ class PromoterGenome:
         seed: tuple[int, int],
         taken: Collection[Interval | None] = (),
     ) -> list[Interval | None]:
-        """For each owner, an index of `windows`, the window of a negative; None where there is none.
+        """Return a negative for each owner, an index of `windows`; None where none is found.
 
-        Sets that are made of a promoter's own sequence have its window. Genomic and intergenic windows are
-        none of `taken`; of intergenic ones neither are the same bases read on the other strand.
+        Sets that are derived from a promoter's sequence have the promoter's window. Genomic and intergenic
+        windows are not in `taken`; intergenic ones also not on the other strand.
         """
         if negative_set == "genomic":
             return self._elsewhere(owners, seed, {*taken}.__contains__)
@@ -329,15 +327,15 @@ class PromoterGenome:
         is_taken: Callable[[Interval], bool],
         coding: Coding | None = None,
     ) -> list[Interval | None]:
-        """A window of like GC elsewhere in the owner's split; none is used twice, and none that is taken.
+        """Return windows of similar GC content elsewhere in the owners' splits, none taken or used twice.
 
-        With `coding` it is intergenic.
+        With `coding` they are intergenic.
         """
         found: list[Interval | None] = [None] * len(owners)
         for number, split in enumerate(get_args(Split)):
             rng = np.random.default_rng((*seed, number))
             members = [place for place, pair in enumerate(owners) if self.owner_splits[pair] == split]
-            # Read here and once more below: all are measured first, and no genome is held to save 20 s.
+            # Sequences are read twice, here and below, rather than kept in memory to save 20 s.
             rooms: dict[Interval, int] = {}
             for segment in self.splits.intervals(split):
                 sequence, _, free = self._read(segment, coding)
@@ -363,7 +361,7 @@ class PromoterGenome:
         return found
 
     def _read(self, segment: Interval, coding: Coding | None) -> tuple[str, Positions, Intervals | None]:
-        """A segment's sequence, TSS positions on its contig, and where intergenic windows can start in it."""
+        """Return a segment's sequence, TSS positions on its contig, and starts for intergenic windows."""
         sequence = self.reference.fetch(segment)
         on_contig = [locus.position for locus in self.loci if locus.contig == segment.contig]
         positions = np.array(on_contig, np.int64)
@@ -375,7 +373,7 @@ class PromoterGenome:
         return sequence, positions, free
 
     def _upstream(self, owners: Sequence[int]) -> list[Interval | None]:
-        """A window upstream of the owner in its split; none is used twice."""
+        """Return a window upstream of each owner in its split; no window is used twice."""
         reference, splits = self.reference, self.splits
 
         def usable(owner: Interval, negative: Interval) -> bool:
@@ -383,7 +381,7 @@ class PromoterGenome:
             return whole and fraction_n(reference.fetch(negative)) <= MAX_N
 
         around = [window_around(locus, *self.config.sides) for locus in self.loci]
-        # In rounds: nobody's second negative takes the place of a neighbor's first.
+        # In rounds, so that a second negative never takes the window of a neighbor's first one.
         turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
         order = np.argsort(turns, kind="stable")
         chosen = find_upstream([self.windows[owners[place]] for place in order], around, usable)

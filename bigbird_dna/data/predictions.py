@@ -1,4 +1,4 @@
-"""Files of predictions on promoter windows, checked and aligned; and tables of bits per base."""
+"""Read, check and align prediction files for promoter windows, and tables of bits per base."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base
 
 COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability")
-# Optional: the fraction of the window's bases in protein-coding sequence (CDS).
+# Optional column: the fraction of the window's bases in protein-coding sequence (CDS).
 CODING = "coding"
-# What makes two files' rows the same example.
+# Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
 HALF = 0.5
-# The split of further negatives, which are for a calibration and its figures alone.
+# Splits of the extra negatives, which are used only for calibration and its metrics.
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
 # Names of the predictors that a report compares.
 MODEL, KMER, POSITION, CONTROL = "model", "k-mer", "position", "control"
-# Strata of a report: all windows, and the pairs whose promoter and negative are both less than half coding.
+# Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
 
 
 @dataclass(frozen=True)
 class AlignedPredictions:
-    """Predictors on the same windows: the positives and one negative set of one split."""
+    """Scores of several predictors on the same windows: the positives and one negative set of one split."""
 
     negative_set: str
     labels: NDArray[np.int64]  # (N,)
-    pairs: NDArray[np.int64]  # (N,) the same for a promoter and the negatives made for it
+    pairs: NDArray[np.int64]  # (N,) equal for a promoter and its negatives
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
-    coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN where it is not known
+    coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN if unknown
 
     def noncoding(self) -> Self | None:
-        """The windows of the pairs in which promoter and negative are both less than half coding.
+        """Return the windows of the pairs in which both promoter and negative are less than half coding.
 
-        A window stays if it is less than half coding itself and its pair has a promoter and a negative that
-        are. None where it is not known how much of the windows is coding.
+        A window is kept if it is less than half coding and its pair has such a promoter and such a negative.
+        Return None if the coding fractions are unknown.
         """
         if self.coding is None:
             return None
@@ -65,18 +65,18 @@ class AlignedPredictions:
 
 
 class CalibrationRows(NamedTuple):
-    """The N windows that a calibration is fitted to, or evaluated on."""
+    """The N windows used to fit or evaluate a calibration."""
 
     labels: NDArray[np.int64]  # (N,)
-    probabilities: NDArray[np.float64]  # (N,) as the model gives them
+    probabilities: NDArray[np.float64]  # (N,) uncalibrated
     pairs: NDArray[np.int64]  # (N,)
     negative_weight: float
-    """Of a negative, where a promoter weighs 1: with further negatives the classes' shares stay the same."""
-    further: int  # negatives among the windows that other figures leave out
+    """Weight of a negative relative to a promoter; it preserves the original class fractions."""
+    further: int  # number of extra negatives, which other metrics exclude
 
     @classmethod
     def of(cls, predictions: pd.DataFrame, split: str) -> Self:
-        """The windows of a split among predictions, and its further negatives."""
+        """Return the windows of a split among predictions, and its extra negatives."""
         further = predictions["split"] == EXTRA_NEGATIVES.get(split)
         rows = predictions[(predictions["split"] == split) | further]
         labels, more = rows["label"].to_numpy(np.int64), int(further.sum())
@@ -87,10 +87,10 @@ class CalibrationRows(NamedTuple):
 
 
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
-    """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
+    """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
-    With `further` its extra negatives as well, of which several may be made of one window. The column
-    `coding` is there if the file has it.
+    With `further`, also read its extra negatives, several of which may come from one window. The column
+    `coding` is kept if the file has it.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
@@ -101,7 +101,7 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
     for name in ("start", "end", "pair", "probability", *optional):
         if not pd.api.types.is_numeric_dtype(frame[name]):
-            raise DataError(f"{path}: column {name!r} is not numeric but {frame[name].dtype}")
+            raise DataError(f"{path}: column {name!r} must be numeric, not {frame[name].dtype}")
     _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
     for name in optional:
         impossible = frame[name].notna() & ~frame[name].between(0, 1)
@@ -110,12 +110,12 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
     beside = frame["split"].isin(EXTRA_NEGATIVES.values())
     again = frame[~beside].duplicated(KEY).reindex(frame.index, fill_value=False)
-    _refuse(path, frame, "start", again, "begins a window that was there before")
-    _refuse(path, frame, "label", beside & (frame["label"] == 1), "is that of a further negative")
+    _refuse(path, frame, "start", again, "is the start of a duplicate window")
+    _refuse(path, frame, "label", beside & (frame["label"] == 1), "must be 0 for an extra negative")
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
-        raise DataError(f"{path}: no row of split {split!r} (found: {found})")
+        raise DataError(f"{path}: no rows of split {split!r} (found: {found})")
     if further:
         rows = frame[frame["split"].isin([split, EXTRA_NEGATIVES.get(split)])]
     negative_sets = negative_sets_of(rows)
@@ -125,16 +125,16 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
 
 
 def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -> AlignedPredictions:
-    """Line up the predictors of `files` (name → predictions file) on the windows of `negative_set`.
+    """Align the predictors of `files` (name → prediction file) on the windows of `negative_set`.
 
-    A `DataError` says which file differs from the first one, and in which window.
+    `DataError` names the file that differs from the first one, and the window.
     """
     frames = {name: read_predictions(path, split) for name, path in files.items()}
     first_name, first = next(iter(frames.items()))
     for name, frame in frames.items():
         found = negative_sets_of(frame)
         if found not in ([], [negative_set]):
-            raise DataError(f"{files[name]}: holds negative set {found[0]!r}, not {negative_set!r}")
+            raise DataError(f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}")
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
             raise DataError(_difference(files[first_name], first, files[name], frame))
     known = (frame[CODING] for frame in frames.values() if CODING in frame and frame[CODING].notna().any())
@@ -149,20 +149,20 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
 
 
 def negative_set_of(path: Path, split: str = "test") -> str:
-    """The negative set that a predictions file is about; a `DataError` if it holds positives only."""
+    """Return the negative set of a prediction file; `DataError` if it contains only positives."""
     found = negative_sets_of(read_predictions(path, split))
     if not found:
-        raise DataError(f"{path}: split {split!r} holds no negatives")
+        raise DataError(f"{path}: split {split!r} contains no negatives")
     return found[0]
 
 
 def negative_sets_of(frame: pd.DataFrame) -> list[str]:
-    """The names of the negative sets among predictions."""
+    """Return the names of the negative sets among predictions."""
     return sorted(set(map(str, frame["negative_set"].unique())) - {POSITIVE})
 
 
 def _refuse(path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], why: str) -> None:
-    """Raise for the first row of which `bad` is true."""
+    """Raise `DataError` for the first row for which `bad` is true."""
     places = np.flatnonzero(bad.to_numpy())
     if places.size:
         value = frame[column].tolist()[places[0]]
@@ -175,8 +175,8 @@ def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFr
     absent, present = (second, first) if odd["_merge"] == "left_only" else (first, second)
     window = f"{odd['contig']}:{odd['start']}-{odd['end']}({odd['strand']})"
     return (
-        f"{absent}: has no {odd['negative_set']} window {window} of pair {odd['pair']}, "
-        f"which {present} has: they can't be compared"
+        f"{absent} lacks {odd['negative_set']} window {window} of pair {odd['pair']}, "
+        f"which {present} contains; the files cannot be compared"
     )
 
 
@@ -184,10 +184,10 @@ def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFr
 
 SPLIT = "split"
 UNIFORM = "uniform"
-ONE_AT_A_TIME = ", told the rest"
-"""End of the names of predictors that see all tokens but the one in question, other hidden ones too."""
+ONE_AT_A_TIME = ", one token masked at a time"
+"""Suffix of predictors that see all tokens but the predicted one, including other masked tokens."""
 MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
-# Bits per base of a predictor with an interval, and the model's minus them with one.
+# Bits per base of a predictor, and the difference model minus predictor, with intervals.
 _RATES = (Column("bits_per_base"), *columns("metric low high", "estimate difference"))
 BITS = Schema((*columns(f"text {SPLIT} predictor"), *_RATES, *columns("text note")), key=(SPLIT, "predictor"))
 FIGURES = Schema(_RATES).names
@@ -213,11 +213,11 @@ def language_model_table(
     model: str = MODEL,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """A row for each predictor, in the order of its `bits` (M,) of the hidden tokens, with the columns
-    `BITS_COLUMNS`.
+    """Return one row per predictor in `bits`, with the columns `BITS_COLUMNS`.
 
-    `bases` and `blocks` (M,) are the bases of each token, and the block of sequence that it is in. A negative
-    `difference` is in favor of the model; it is NaN for the model itself, and intervals with one block only.
+    `bits`, `bases` and `blocks` (M,) are the bits, the number of bases and the sequence block of each masked
+    token. A negative `difference` favors the model; it is NaN for the model itself. Intervals need at least
+    two blocks.
     """
     found = bits_per_base(bits, bases, blocks, model, seed=seed)
     notes = notes or {}
@@ -228,18 +228,18 @@ def language_model_table(
 
 
 def read_bits(path: Path) -> pd.DataFrame:
-    """Read such a table: `split` and the columns `BITS_COLUMNS`, for each split a row of the model."""
+    """Read such a table: `split` and `BITS_COLUMNS`, with one row of the model per split."""
     table = read_table(path, BITS)
     for split, rows in table.groupby(SPLIT):
         if MODEL not in set(rows["predictor"]):
-            raise DataError(f"{path}: split {split!r:.60} has no row {MODEL!r}")
+            raise DataError(f"{path}: split {split!r:.60} needs a row {MODEL!r}")
     if table.empty:
-        raise DataError(f"{path}: no row in the table")
+        raise DataError(f"{path}: the table contains no rows")
     return table
 
 
 def of_split(table: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The rows of a split; without any those of the first one there is."""
+    """Return the rows of a split, or those of the first split in the table if there are none."""
     rows = table[table[SPLIT] == split]
     return rows if len(rows) else table[table[SPLIT] == table[SPLIT].iloc[0]]
 
@@ -255,10 +255,9 @@ class ComparedModel(NamedTuple):
 def comparison_table(
     found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike, *, seed: int = 0
 ) -> pd.DataFrame:
-    """A row for each model, in their order, with the columns of `SPANS`; arguments as above, of N spans.
+    """Return one row per model, in order, with the columns of `SPANS`; arguments as above, for N spans.
 
-    `difference` is the row's bits per base minus those of the first row: a negative one is in the row's
-    favor.
+    `difference` is the row's bits per base minus those of the first row; negative values favor the row.
     """
     if not found:
         raise ValueError("no model to compare")

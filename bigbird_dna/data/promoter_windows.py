@@ -1,13 +1,13 @@
-"""The promoter data set: windows around every TSS with their negatives, by split (App. F.2).
+"""Build the promoter data set: windows around each TSS with their negatives, by split (App. F.2).
 
-`windows.parquet` holds one row per window (contig, start, end, strand, split, negative_set, pair, name) and
-`labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
-number in `pair` and the split. With an annotation a last column `coding` has the fraction of the window's
-bases that are coding.
+`windows.parquet` has one row per window (contig, start, end, strand, split, negative_set, pair, name) and
+`labels.npz` its label; sequences are read from the reference on demand. A positive and its negatives have the
+same number in `pair` and the same split. With an annotation, a last column `coding` has the fraction of
+coding bases of the window.
 
-Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substitute" 12. Two readings
-circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
-the 12 parts among themselves. `dinucleotide_shuffled` is another sequence with the same dinucleotides.
+Oubounyt et al. (2019) divide a positive into 20 parts, keep 8 in place and "substitute" 12. Two
+interpretations are in use, and they are different tasks: `substituted` fills the 12 parts with random bases;
+`permuted` shuffles the 12 parts among themselves. `dinucleotide_shuffled` has the same dinucleotides.
 """
 
 from collections import Counter
@@ -52,13 +52,13 @@ CHANGED = 12
 _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 _WHY_MISSING = {
-    "genomic": "their split has no more windows far enough from every TSS",
-    "intergenic": "their split has no more windows without coding bases far enough from every TSS",
-    "upstream": f"no window without a promoter is left within {FURTHEST:,} bp upstream in their split",
+    "genomic": "the split has no more windows at the minimum distance from every TSS",
+    "intergenic": "the split has no more windows without coding bases at the minimum distance from every TSS",
+    "upstream": f"no window without a promoter is left in the split within {FURTHEST:,} bp upstream",
 }
 
 
-# The random streams of a set's negatives, and of its further ones.
+# Random streams of a set's negatives, and of its extra negatives.
 _STREAMS: Mapping[str, tuple[int, int]] = {"intergenic": (8, 9)}
 _USUAL_STREAMS = (3, 7)
 
@@ -73,27 +73,27 @@ class WindowSet(NamedTuple):
 def prepare_windows(
     config: Config, reference: Path, promoters: Path, output: Path, annotation: Path | None = None
 ) -> None:
-    """Write the data set `output` as the sections `genome` and `promoters.windows` specify.
+    """Write the data set `output` as configured in the sections `genome` and `promoters.windows`.
 
-    A training promoter has `negatives` of each set, any other one, and some more for the calibration, whose
-    split is called otherwise (`EXTRA_NEGATIVES`). Left out, and counted, are promoters on excluded contigs
-    and regions, those whose window leaves the contig or its split or is more than 10 % N, and training
-    windows that are like a held-out one (`drop_similar`). With an `annotation`, GFF3 or GTF, windows have the
-    column `coding`, and negatives can be `intergenic`.
+    A training promoter has `negatives` negatives of each set, a held-out promoter one. Extra negatives for
+    calibration have their own splits (`EXTRA_NEGATIVES`). The following promoters are excluded and counted:
+    those on excluded contigs and regions, and those whose window leaves the contig or its split or has more
+    than 10 % N. Training windows similar to a held-out one are excluded too (`drop_similar`). An
+    `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)
     coding = None if annotation is None else open_coding(annotation, genome.contigs, assembly)
     if "intergenic" in settings.negative_sets and coding is None:
         raise ConfigError(
-            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
-            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
+            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences; give a GFF3 or "
+            "GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
         )
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
     positives, names, counts = _positives(genome, loci, splits, settings, coding)
     training = [split == "train" for split in positives.owner_splits]
     everyone = range(len(names))
-    # Only training promoters have several negatives: held-out metrics set one against one.
+    # Only training promoters have several negatives: held-out metrics compare one with one.
     owners = [pair for pair in everyone for _ in range(settings.negatives if training[pair] else 1)]
     number = config.promoters.calibration.negatives
     more = [pair for pair in everyone if not training[pair] for _ in range(number)]
@@ -106,10 +106,10 @@ def prepare_windows(
             if missing := found.count(None):
                 bare = len(set(owners) - {pair for pair, one in zip(owners, found, strict=True) if one})
                 what = f"{missing:,} of {len(owners):,} {negative_set} negatives"
-                left = f"{bare:,} of {len(set(owners)):,} promoters have none, and stay"
-                log(f"warning: there is no place for {what}: {_WHY_MISSING[negative_set]}; {left}")
+                left = f"{bare:,} of {len(set(owners)):,} promoters have none and are kept"
+                log(f"warning: no window found for {what}: {_WHY_MISSING[negative_set]}; {left}")
         rows += _rows(positives, names, found, owners, negative_set)
-        # A promoter's upstream negative is the nearest one: there are no others like it.
+        # Extra upstream negatives do not exist, because only the nearest window is one.
         if more and negative_set != "upstream":
             others = positives.find(negative_set, more, (config.seed, extra_stream), taken={*found})
             rows += _rows(positives, names, others, more, negative_set, extra=True)
@@ -135,7 +135,7 @@ def _rows(
     *,
     extra: bool = False,
 ) -> list[tuple[object, ...]]:
-    """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
+    """Return the rows of windows by their owners (indices of positives); missing windows have no row."""
     splits = [EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits]
     return [
         (*astuple(window), splits[pair], negative_set, pair, names[pair])
@@ -151,7 +151,7 @@ def _positives(
     config: PromoterWindowsConfig,
     coding: Coding | None,
 ) -> tuple[PromoterGenome, list[str], dict[str, int]]:
-    """Promoters that have a window, their names, and how many were left out, by reason."""
+    """Return the promoters that have a window, their names, and the numbers of excluded ones by reason."""
     counts: Counter[str] = Counter()
     windows: list[Interval] = []
     owner_splits: list[Split] = []
@@ -175,13 +175,13 @@ def _positives(
             names.append(locus.name)
     if not windows:
         size = f"{config.sides[0]}+{config.sides[1]} bp"
-        raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
+        raise DataError(f"{reference.path}: no promoter window of {size} is within a contig")
     counts["promoters"] = len(windows)
     return PromoterGenome(reference, loci, windows, owner_splits, splits, config, coding), names, dict(counts)
 
 
 def substitute(sequence: str, rng: np.random.Generator) -> str:
-    """Fill 12 of the 20 parts, chosen at random, with random bases (DeePromoter's reading)."""
+    """Fill 12 of the 20 parts, chosen at random, with random bases (interpretation of DeePromoter)."""
     letters, parts = _parts(sequence)
     for part in rng.choice(PARTS, CHANGED, replace=False):
         parts[part] = _BASES[rng.integers(0, 4, parts.shape[1])]
@@ -189,7 +189,7 @@ def substitute(sequence: str, rng: np.random.Generator) -> str:
 
 
 def permute(sequence: str, rng: np.random.Generator) -> str:
-    """Shuffle 12 of the 20 parts, chosen at random, among their places (GENA-LM's reading)."""
+    """Shuffle 12 of the 20 parts, chosen at random, among themselves (interpretation of GENA-LM)."""
     letters, parts = _parts(sequence)
     places = rng.choice(PARTS, CHANGED, replace=False)
     origins = rng.permutation(places)
@@ -200,21 +200,21 @@ def permute(sequence: str, rng: np.random.Generator) -> str:
 
 
 def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """The sequence as bytes, and a view of its parts (20, length); up to 19 bases at the end are in none."""
+    """Return the sequence as bytes, and a view of its parts (20, length) without up to 19 last bases."""
     if len(sequence) < PARTS:
-        raise ValueError(f"a window of {len(sequence)} bp can't be cut into {PARTS} parts")
+        raise ValueError(f"a window of {len(sequence)} bp cannot be divided into {PARTS} parts")
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8).copy()
     size = len(sequence) // PARTS
     return letters, letters[: PARTS * size].reshape(PARTS, size)
 
 
 def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
-    """Another sequence with the same dinucleotides, first and last letter; N is a letter like the others.
+    """Return another sequence with the same dinucleotides, first and last letter; N is treated as a letter.
 
-    A sequence is a walk along edges from letter to letter, and any walk that uses the same edges has the same
-    dinucleotides. Altschul & Erickson (Molecular Biology and Evolution 2:526, 1985): draw for each letter the
-    edge that leaves it last, until these edges lead from every letter to the last one; put the other edges of
-    each letter into random order; walk. All such sequences are equally likely; one is the sequence itself.
+    A sequence is a walk along edges between letters; all walks with the same edges have the same
+    dinucleotides. The algorithm is that of Altschul & Erickson (Molecular Biology and Evolution 2:526, 1985).
+    Draw the last outgoing edge of each letter, until these edges lead from every letter to the last one.
+    Shuffle the other edges, and walk. All such sequences, including the original, are equally likely.
     """
     if len(sequence) < 3:
         return sequence
@@ -241,7 +241,7 @@ def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
 def _last_edges(
     following: list[npt.NDArray[np.integer]], end: int, rng: np.random.Generator
 ) -> dict[int, int]:
-    """For each letter that is left, but `end`, the number of its last edge; all of them lead to `end`."""
+    """Draw the index of the last edge of each letter but `end`, such that all these edges lead to `end`."""
     while True:
         last = {
             letter: int(rng.integers(len(targets)))
@@ -260,13 +260,13 @@ DERIVED: dict[str, tuple[int, Callable[[str, np.random.Generator], str]]] = {
     "permuted": (2, permute),
     "dinucleotide_shuffled": (4, shuffle_dinucleotides),
 }
-"""By set that is made of a positive's sequence: its random stream, and how it is made."""
+"""Per set derived from a positive's sequence: its random stream and its function."""
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
-    """The sequence of each row, in transcription order.
+    """Return the sequence of each row, in transcription order.
 
-    Derived negatives are made from the seed, their pair, and their place among the pair's negatives.
+    Derived negatives depend on the seed, their pair, and their index among the pair's negatives.
     """
     sequences = []
     needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(variant=variants(rows))
@@ -280,16 +280,15 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
 
 
 def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The number of each row (N,) among the rows of its pair and negative set, in file order."""
+    """Return the index of each row (N,) among the rows of its pair and negative set, in file order."""
     return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
 
 
 def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
-    """Which windows (n,) are learned from: of a fraction of the training promoters, each with all its
-    negatives.
+    """Return the training windows (n,) of a fraction of the training promoters with all their negatives.
 
-    Negatives that are nobody's pair are drawn for themselves, by the same fraction. Drawn by `seed` alone.
-    `ConfigError` where of the promoters or of the negatives fewer than five are left.
+    Negatives that belong to no pair are drawn separately with the same fraction. The choice depends only on
+    `seed`. `ConfigError` if fewer than five promoters or five negatives remain.
     """
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     if share >= 1:
@@ -303,9 +302,8 @@ def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np
     promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
     if min(promoters, negatives) < LEAST_EXAMPLES:
         raise ConfigError(
-            f"promoters.training.train_fraction: a share of {share:g} of {int(positive.sum()):,} training "
-            f"promoters leaves {promoters:,} of them and {negatives:,} negatives: at least {LEAST_EXAMPLES} "
-            "of each are needed"
+            f"promoters.training.train_fraction {share:g}: leaves {promoters:,} of {int(positive.sum()):,} "
+            f"training promoters and {negatives:,} negatives; at least {LEAST_EXAMPLES} of each are needed"
         )
     return rows[kept]
 
@@ -323,16 +321,16 @@ def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) 
 
 
 class Origin(NamedTuple):
-    """What the windows of a data set are, where they are sequences of the user's own."""
+    """Origin of a data set whose windows are user-supplied sequences."""
 
     upstream: int  # bp before the TSS
     downstream: int  # bp from the TSS on
-    sources: dict[str, Any]  # file and checksum by role
-    aligned: bool  # whether the TSS is at one offset: the promoters had one length before they were trimmed
+    sources: dict[str, Any]  # file name and checksum by role
+    aligned: bool  # whether all TSS have the same offset: equal lengths before trimming
 
 
 def read_origin(directory: Path) -> Origin | None:
-    """What `windows.json` has of sequences; none: the windows are a genome's."""
+    """Read the entries of `windows.json` about sequences; None if the windows come from a genome."""
     path = directory / "windows.json"
     info = read_json(path) if path.is_file() else {}
     if not isinstance(info, dict):
@@ -342,32 +340,30 @@ def read_origin(directory: Path) -> Origin | None:
     window, sources = info["window"], info.get("sources")
     up, down = (window.get(side) if isinstance(window, dict) else None for side in ("upstream", "downstream"))
     if not (type(up) is type(down) is int and up >= 0 and down >= 1):
-        raise DataError(f"{path}: has no window of whole numbers of bp")
+        raise DataError(f"{path}: 'window' must contain whole numbers 'upstream' and 'downstream' (bp)")
     return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
 
 
 def check_fractions(path: Path, rows: pd.DataFrame) -> None:
-    """`DataError` where the column `coding` of a table, read from `path`, holds anything but fractions."""
+    """Raise `DataError` unless the column `coding` of a table from `path` contains only fractions."""
     column = rows[CODING]
     if column.dtype.kind != "f":
-        raise DataError(f"{path}: column {CODING!r} holds {column.dtype}, not a fraction in every row")
+        raise DataError(f"{path}: column {CODING!r} contains {column.dtype}, expected fractions")
     wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} is not a fraction from 0 to 1")
+        raise DataError(f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} must be from 0 to 1")
 
 
 def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
-    """Positives and the negatives of one set, in file order; rows have the column `coding` if the file has.
+    """Read positives and the negatives of one set, in file order, with the column `coding` if it exists.
 
-    With `further` also those negatives of held-out promoters that are for the calibration alone.
+    With `further`, also read the extra negatives of held-out promoters for calibration.
     """
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
-            raise DataError(
-                f"{needed}: no such file; `prepare promoter-windows` or `prepare sequences` makes it"
-            )
+            raise DataError(f"{needed}: no such file; run `prepare promoter-windows` or `prepare sequences`")
     rows = read_frame(path)
     with (
         reading(directory / "labels.npz", "damaged", Exception),
@@ -376,13 +372,13 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         fitting = stored.header("packed").shape == (len(rows), 1)
         labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
     if list(rows.columns) not in (COLUMNS, [*COLUMNS, CODING]) or not fitting:
-        raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
+        raise DataError(f"{path}: not a file of promoter windows, or labels.npz is of another data set")
     if CODING in rows:
         check_fractions(path, rows)
     check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):
         made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
-        raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
+        raise DataError(f"{path}: no negative set {negative_set!r}; sets are {made}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
         chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()

@@ -1,5 +1,4 @@
-"""Similarity to training windows: its strata, tables of nearest windows, and training windows to leave
-out."""
+"""Similarity to training windows: strata, tables of nearest windows, and exclusion of training windows."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
 SIMILARITY = "similarity"
 BOUNDS = (0.3, 0.5, 0.8)
-"""By default: 65 %, 75 % and 90 % of all bases the same, or as large a part of the window."""
+"""Default bounds: 65 %, 75 % and 90 % identical bases, or a copy of this fraction of the window."""
 
 ALL = "all"
 _COUNTS = ("start", "end", "pair", "label")
 
 
 def nearest_schema(columns: Iterable[str], key: Sequence[str] = ()) -> Schema:
-    """The columns, of these names, of a table of nearest windows; `key` tells its windows apart."""
+    """Return the schema of a table of nearest windows with these columns; `key` identifies a window."""
     kinds = {SIMILARITY: Column(SIMILARITY, low=0, high=1)} | {
         name: Column(name, "whole") for name in _COUNTS
     }
@@ -35,30 +34,30 @@ def nearest_schema(columns: Iterable[str], key: Sequence[str] = ()) -> Schema:
 
 
 class Strata:
-    """Strata of similarity: below the first bound, from one bound to the next, from the last one on."""
+    """Strata of similarity: below the first bound, between consecutive bounds, and from the last bound on."""
 
     def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
         values = [float(bound) for bound in bounds]
         rising = all(low < high for low, high in pairwise(values))
         if not values or not rising or not 0 < values[0] <= values[-1] <= 1:
             raise UsageError(
-                f"bounds {', '.join(map(str, bounds)) or '(none)'}: there must be one at least, and they "
-                "must rise from above 0 to at most 1"
+                f"bounds {', '.join(map(str, bounds)) or '(none)'}: need at least one value, increasing from "
+                "above 0 to at most 1"
             )
         self.bounds = tuple(values)
 
     @property
     def names(self) -> list[str]:
-        """What they are called, from the least similar on."""
+        """Names of the strata, from the least similar one on."""
         between = [f"{low:g} to {high:g}" for low, high in pairwise(self.bounds)]
         return [f"below {self.bounds[0]:g}", *between, f"{self.bounds[-1]:g} and above"]
 
     def numbers(self, similarities: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Which of them each similarity is in, (N,)."""
+        """Return the index of the stratum of each similarity, (N,)."""
         return np.searchsorted(self.bounds, similarities, side="right")
 
     def parts(self, similarities: NDArray[np.float64]) -> list[tuple[str, NDArray[np.bool_]]]:
-        """What figures are of, by name, and which rows (N,) that are: `ALL`, then each of them."""
+        """Return the parts with separate metrics: name and rows (N,) of `ALL` and of each stratum."""
         numbers = self.numbers(similarities)
         strata = [(name, numbers == number) for number, name in enumerate(self.names)]
         return [(ALL, np.ones(len(numbers), np.bool_)), *strata]
@@ -68,13 +67,13 @@ Flags = NDArray[np.bool_]
 
 
 def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: float) -> Flags:
-    """Which training windows (N,) a held-out window has at least this similarity to.
+    """Return the training windows (N,) that have at least this similarity to a held-out window.
 
-    What is left is compared again until nothing more is found: no nearest training window of a held-out one,
-    as `evaluate nearest-fasta` finds it, is as similar any more.
+    The remaining windows are compared again until no similar one is found. Then the nearest training window
+    of each held-out window, as found by `evaluate nearest-fasta`, is below the threshold.
     """
     similar = np.zeros(training.number, np.bool_)
-    # Those whose candidates have changed: others would find the same ones once more.
+    # Held-out windows whose candidates have changed; the others would find the same pairs again.
     asked = np.ones(len(held_out), np.bool_)
     while True:
         rows = np.flatnonzero(~similar)
@@ -96,18 +95,18 @@ def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: 
 def drop_similar(
     rows: pd.DataFrame, sequences: Sequence[str], threshold: float
 ) -> tuple[pd.DataFrame, Mapping[str, Any]]:
-    """The windows of a promoter data set without training ones that are like a held-out one; and counts.
+    """Return a promoter data set without training windows similar to held-out ones, and counts.
 
-    Held-out windows are compared with those that a model learns from, the promoters and one negative set.
-    With a promoter go its negatives, as pairs don't part; with a negative that is made of a promoter the
-    others of that set, which are numbered within the pair. `DataError` where no training promoter is left.
+    Held-out windows are compared with the training windows of a model: the promoters and one negative set.
+    The negatives of an excluded promoter are excluded too, since pairs stay complete. For a derived negative,
+    so are the others of its set, which are numbered per pair. `DataError` if no training promoter is left.
     """
     training = (rows["split"] == "train").to_numpy()
     sets, pairs = rows["negative_set"].to_numpy(), rows["pair"]
     promoter = sets == POSITIVE
     found, dropped = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     new = True
-    while new:  # what is left out for one set changes what is compared for another
+    while new:  # windows excluded for one set change the comparison of another
         new = False
         for name in sorted({*sets[~promoter]}):
             learned = promoter | (sets == name)
@@ -124,7 +123,7 @@ def drop_similar(
                 dropped |= training & (sets == name) & pairs.isin(pairs[here & ~promoter]).to_numpy()
     if not (training & promoter & ~dropped).any():
         raise DataError(
-            "all training promoters are like a held-out window: nothing is left to train on "
+            "all training promoters are similar to a held-out window, none is left for training "
             f"(splits.max_train_test_similarity {threshold:g})"
         )
     counts = {
@@ -133,7 +132,7 @@ def drop_similar(
         "training windows left out for likeness": int(dropped.sum()),
     }
     log(
-        f"{int(dropped.sum()):,} of {int(training.sum()):,} training windows are left out: similarity "
-        f"{threshold:g} to a held-out window, or negatives of such"
+        f"{int(dropped.sum()):,} of {int(training.sum()):,} training windows are excluded: they or their "
+        f"promoters have a similarity of at least {threshold:g} to a held-out window"
     )
     return rows[~dropped].reset_index(drop=True), {"similarity": threshold, **counts}

@@ -1,6 +1,6 @@
-"""The data sets of `prepare chromatin` and `prepare promoter-windows` for training elsewhere, with torch.
+"""PyTorch data sets for `prepare chromatin` and `prepare promoter-windows`, for training with other code.
 
-A data set can be pickled and sent to the workers of a `DataLoader`; each opens the reference by itself.
+A data set can be pickled and sent to the workers of a `DataLoader`, which open the reference separately.
 """
 
 import os
@@ -26,7 +26,7 @@ from bigbird_dna.model.batching import pad, window_rows
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 
-# Axes: L bp of a window, n tokens of one, B items of a batch, T tracks.
+# Axes: L bp of a window, n tokens of a window, B items of a batch, T tracks.
 
 Form = Literal["text", "one-hot", "tokens"]
 
@@ -34,25 +34,25 @@ Item = tuple[Any, Tensor]
 """A window in its form, and its labels."""
 
 _LONGEST = 1 << 30
-_ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
+_ROWS = np.eye(5, 4, dtype=np.float32)  # the row of N is all zero
 
 
 class _Windows(Dataset[Item]):
-    """Windows in a form, with labels; a subclass tells where they come from."""
+    """Windows in a form, with labels; subclasses define the source of the windows."""
 
-    _targets: PackedLabels  # of each item
+    _targets: PackedLabels  # labels of each item
 
     def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None, split: Split | None) -> None:
         check_choice("form", form, get_args(Form))
         if form == "tokens" and tokenizer is None:
-            raise UsageError("form 'tokens' needs a tokenizer: give one, or a model that has one")
+            raise UsageError("form 'tokens' needs a tokenizer, or a model with one")
         if split is not None:
             check_choice("split", split, get_args(Split))
         self.form = form
         self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, LoadedModel) else tokenizer
 
     def sequence(self, number: int) -> str:
-        """The window of an item (L bp) in A C G T N."""
+        """Return the window of an item (L bp) in A C G T N."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -73,10 +73,10 @@ class _Windows(Dataset[Item]):
         return torch.from_numpy(row.astype(np.int64)), labels
 
     def collate(self, items: Sequence[Item]) -> tuple[Any, Any, Tensor] | tuple[Any, Tensor]:
-        """Items as a batch: the `collate_fn` that a `DataLoader` needs for tokens, and may have for others.
+        """Collate items to a batch: the `collate_fn` of a `DataLoader`, required for tokens only.
 
-        Tokens become ids (B, longest), filled up with the tokenizer's padding, and their true lengths (B,);
-        one-hot windows (B, 4, L); texts a list. Labels (B, T) come last.
+        Tokens become ids (B, longest), padded with the tokenizer's padding, and their lengths (B,). One-hot
+        windows become (B, 4, L), and texts a list. Labels (B, T) come last.
         """
         labels = torch.stack([own for _, own in items])
         windows = [window for window, _ in items]
@@ -96,20 +96,20 @@ class TrackWindows(_Windows):
 
     * a text of L letters A C G T N (`form="text"`),
     * a float32 array (4, L), rows A C G T, a column of zeros for N (`"one-hot"`), or
-    * int64 token ids (n,), [CLS] and [SEP] included (`"tokens"`): use `collate` then, since n differs.
+    * int64 token ids (n,), with [CLS] and [SEP] (`"tokens"`); this form needs `collate`, since n varies.
 
     Parameters
     ----------
     data
         The data set's directory.
     reference
-        FASTA of the data set, indexed, plain or bgzip.
+        FASTA file of the data set, plain or bgzip.
     window
-        bp around the middle of a bin; what lies beyond the contig is N.
+        Length in bp, centered on the bin; positions beyond the contig are N.
     split
-        train, valid or test; None: all.
+        train, valid or test; None selects all.
     form, tokenizer
-        What windows are given as; for tokens a tokenizer, or a model that has one.
+        Form of the windows; "tokens" needs a tokenizer, or a model with one.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class TrackWindows(_Windows):
     Raises
     ------
     DataError, UsageError
-        A file is missing or damaged; the data set has no such split; an argument is out of its range.
+        A file is missing or damaged; the data set lacks the split; an argument is out of range.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class TrackWindows(_Windows):
         self._targets = found.labels.take(rows)
 
     def sequence(self, number: int) -> str:
-        """The window of an item (L bp) in A C G T N."""
+        """Return the window of an item (L bp) in A C G T N."""
         return self.reference.fetch(self.intervals[number])
 
 
@@ -158,11 +158,11 @@ class PromoterWindows(_Windows):
     Parameters
     ----------
     negative_set
-        One of those that the data set has: genomic, permuted, substituted.
+        A negative set of the data set, such as genomic, permuted or substituted.
     seed
-        Of the configuration that made the data set. Derived negatives are made from it, others need none.
+        Seed of the configuration of the data set; required only for derived negatives.
     data, reference, split, form, tokenizer
-        As of `TrackWindows`.
+        As in `TrackWindows`.
 
     Attributes
     ----------
@@ -172,8 +172,7 @@ class PromoterWindows(_Windows):
     Raises
     ------
     DataError, UsageError
-        A file is missing or damaged; the data set has no such negatives or split; an argument is out of its
-        range.
+        A file is missing or damaged; the data set lacks the negatives or split; an argument is out of range.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class PromoterWindows(_Windows):
     ) -> None:
         super().__init__(form, tokenizer, split)
         if seed is None and negative_set in DERIVED_SETS:
-            raise UsageError(f"negatives {negative_set!r} are made from the configuration's seed: give seed=")
+            raise UsageError(f"negative_set {negative_set!r} needs seed=, the seed of the configuration")
         rows, labels = read_windows(Path(data), negative_set)
         kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()
         self.rows = rows[kept].reset_index(drop=True)
@@ -198,22 +197,22 @@ class PromoterWindows(_Windows):
         self._texts = window_sequences(genome, self.rows, seed or 0)
 
     def sequence(self, number: int) -> str:
-        """The window of an item (L bp) in transcription order, in A C G T N."""
+        """Return the window of an item (L bp) in transcription order, in A C G T N."""
         return self._texts[number]
 
 
 def one_hot(sequence: str) -> npt.NDArray[np.float32]:
-    """(4, L): rows A C G T, a column of zeros for N."""
+    """Return the one-hot encoding (4, L): rows A C G T, a column of zeros for N."""
     return np.ascontiguousarray(_ROWS[base_codes(sequence)].T)
 
 
 def _opened(
     data: Path | str, reference: Reference | str | os.PathLike[str], contigs: set[str], split: str | None
 ) -> Reference:
-    """The reference of a data set whose windows are on these contigs; `DataError` where there are none."""
+    """Open the reference of a data set with windows on `contigs`; `DataError` if there are no windows."""
     if not contigs:
-        raise DataError(f"{data}: has no windows" + (f" of split {split!r}" if split else ""))
+        raise DataError(f"{data}: no windows" + (f" of split {split!r}" if split else ""))
     genome = reference if isinstance(reference, Reference) else Reference(Path(reference))
     if missing := sorted(contigs - set(genome.contigs)):
-        raise DataError(f"{data}: {genome.path} has no contig {missing[0]!r}: is it of another genome?")
+        raise DataError(f"{data}: contig {missing[0]!r} is not in {genome.path}; check the reference")
     return genome

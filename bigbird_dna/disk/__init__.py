@@ -1,1 +1,1 @@
-"""Files: sharded jobs."""
+"""Read and write files, directories and the shards of jobs."""

@@ -1,9 +1,8 @@
-"""Files that appear whole or not at all, and checksums.
+"""Write files atomically, and compute checksums.
 
-They are written to temporary directories, which are removed after use, and by the next run where their
-process was killed. Their names have their maker: machine, process, and when that process began. A
-directory whose process is known to be dead is litter; one of another machine is left alone, as nobody here
-can know.
+Files are written to temporary directories that are removed after use, or by the next run if their process was
+killed. The names of these directories contain the machine, the process, and the start time of the process.
+Directories of dead processes are removed. Those of other machines are kept because their state is unknown.
 """
 
 import errno
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 PREFIX = ".bigbird-dna-"
 swept: set[Path] = set()
-_left: dict[Path, int] = {}  # directories that haven't been removed, and the process that made them
-_made: dict[Path, int] = {}  # likewise those that results go to, the outer before the inner
+_left: dict[Path, int] = {}  # directories that are not removed yet, and the process that made them
+_made: dict[Path, int] = {}  # directories created for results, outer before inner, and their process
 
 
 @contextmanager
 def scratch_directory(parent: Path | None = None, target: Path | None = None) -> Iterator[Path]:
-    """An empty directory in `parent`, or among the system's temporary files; removed after use.
+    """Yield an empty directory in `parent`, or in the system's temporary directory; remove it after use.
 
-    What killed processes of this user left in `parent` is removed first. Where nothing can be written to it,
-    the `UsageError` names `target`, or the parent itself.
+    Directories that killed processes of this user left in `parent` are removed first. If `parent` is not
+    writable, the `UsageError` names `target`, or else the parent.
     """
     directory = make_scratch(parent, target)
     try:
@@ -46,7 +45,7 @@ def scratch_directory(parent: Path | None = None, target: Path | None = None) ->
 
 
 def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path:
-    """A directory as `scratch_directory` gives it, for the caller to remove."""
+    """Return a directory as in `scratch_directory`; the caller removes it."""
     parent = Path(tempfile.gettempdir()) if parent is None else Path(parent)
     sweep(parent)
     directory = parent / f"{PREFIX}{_place()}-{os.getpid()}-{_began(os.getpid())}-{secrets.token_hex(4)}"
@@ -54,23 +53,23 @@ def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path
     try:
         directory.mkdir(mode=0o700)
     except OSError as error:
-        raise UsageError(f"{target or parent}: can't be written: {error.strerror}") from None
+        raise UsageError(f"{target or parent}: cannot write: {error.strerror}") from None
     return directory
 
 
 def remove_left() -> None:
-    """Remove what this process left, when it ends, and directories for results that weren't written."""
+    """Remove temporary directories of this process at its end, and empty directories created for results."""
     for directory, process in list(_left.items()):
         if process == os.getpid():
             shutil.rmtree(directory, ignore_errors=True)
     for directory, process in reversed(_made.items()):
         if process == os.getpid():
-            with suppress(OSError):  # isn't empty, or never came to be
+            with suppress(OSError):  # not empty, or never created
                 directory.rmdir()
 
 
 def sweep(parent: Path) -> None:
-    """Remove what dead processes of this user left in a directory; once a process and directory."""
+    """Remove the directories that dead processes of this user left; once per process and directory."""
     parent = Path(parent)
     if parent in swept:
         return
@@ -82,7 +81,7 @@ def sweep(parent: Path) -> None:
 
 
 def _is_litter(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory of this module's, of this user, whose process was here and is dead."""
+    """Return whether an entry is a temporary directory of a dead process of this user and machine."""
     parts = entry.name.removeprefix(PREFIX).split("-")
     if len(parts) != 4 or parts[0] != _place() or not parts[1].isdecimal() or not parts[2].isdecimal():
         return False
@@ -98,21 +97,21 @@ def _lives(process: int, began: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's: its number was given out anew, or it changed users
+    except (OSError, OverflowError):  # of another user: the process id was reused, or the user was changed
         return True
-    # Ended, and nobody has asked how: it is listed, but writes no more.
+    # A zombie process is still listed but writes no more.
     return _status(process)[0] != "Z" and (not began or _began(process) in (0, began))
 
 
 def _began(process: int) -> int:
-    """When a process began, in the system's ticks; 0 where that isn't known."""
+    """Return the start time of a process in the system's ticks; 0 if unknown."""
     return int(_status(process)[19])
 
 
 def _status(process: int) -> list[str]:
-    """The state of a process, and what follows it in /proc/PID/stat; zeros where there is none."""
+    """Return the state of a process and the following fields of /proc/PID/stat; zeros if none."""
     try:
-        # The second field, the command's name in brackets, may hold anything.
+        # The second field, the command's name in brackets, may contain any character.
         text = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2]
     except OSError:
         text = ""
@@ -121,7 +120,7 @@ def _status(process: int) -> list[str]:
 
 @cache
 def _place() -> str:
-    """The machine, and its space of process ids."""
+    """Return an identifier of the machine and its process id namespace."""
     space = ""
     with suppress(OSError):
         space = str(Path("/proc/self/ns/pid").readlink())
@@ -130,14 +129,14 @@ def _place() -> str:
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 _PROBE_BYTES = 1 << 18
-# Values in memory take some twenty times the bytes of their text.
+# Values in memory take about twenty times the bytes of their JSON text.
 _LARGEST_JSON = 1 << 25
 
 
 def check_writable(path: Path) -> None:
-    """Make the directory of `path`; `UsageError` if it can't become a file there.
+    """Create the directory of `path`; `UsageError` if `path` cannot be written as a file.
 
-    Long work begins with it.
+    Call it before long work.
     """
     with _beside(path):
         pass
@@ -145,30 +144,30 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A scratch directory beside a file that is to be written; errors as of `check_writable`."""
+    """Yield a scratch directory next to an output file; errors as in `check_writable`."""
     if path.is_dir():
-        raise UsageError(f"{path}: is a directory, a file is to be written")
+        raise UsageError(f"{path}: must be a file, not a directory")
     make_parent(path)
     with scratch_directory(path.parent, path) as directory:
         yield directory
 
 
 def make_parent(path: Path) -> None:
-    """Make the directory of a result, which `remove_left` removes if it is empty; `UsageError` if not."""
+    """Create the directory of a result, which `remove_left` removes if empty; `UsageError` on failure."""
     try:
         missing = [one for one in path.parents if not one.exists()]
         _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+        raise UsageError(f"{path}: cannot write the file: {error.strerror}") from None
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it to `path` if the block ends without an error.
+    """Yield a temporary path; rename it to `path` if the block ends without an error.
 
-    It has the name of `path`, since writers look at names. A disk that is full is a `DataError`, whatever the
-    writer raised.
+    The temporary file has the same name as `path`, since writers use the suffix. A full disk is a
+    `DataError`, independent of the writer's exception.
     """
     path = Path(path)
     with _beside(path) as directory, full_disk_reported(path, directory):
@@ -179,9 +178,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
-    """Raise `DataError` for an error in the block if nothing more can be written to `directory`.
+    """Convert an error of the block to `DataError` if nothing more can be written to `directory`.
 
-    Many libraries have errors of their own for a full disk: that it is full is seen by trying.
+    Many libraries raise their own errors for a full disk, so a test write determines whether it is full.
     """
     try:
         yield
@@ -190,7 +189,7 @@ def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
     except Exception as error:
         found = error if getattr(error, "errno", None) in _NO_ROOM else _write_error(directory)
         if isinstance(found, OSError) and found.errno in _NO_ROOM:
-            raise DataError(f"{path}: can't be written: {found.strerror}") from None
+            raise DataError(f"{path}: cannot write the file: {found.strerror}") from None
         raise
 
 
@@ -207,7 +206,7 @@ def _write_error(directory: Path) -> OSError | None:
 
 @contextmanager
 def quiet_htslib() -> Iterator[None]:
-    """In the block HTSlib prints nothing of what goes wrong: pysam raises it."""
+    """Suppress HTSlib's error output in the block; pysam raises the errors."""
     import pysam
 
     before = pysam.set_verbosity(0)
@@ -219,7 +218,7 @@ def quiet_htslib() -> Iterator[None]:
 
 @contextmanager
 def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
-    """A new bgzip file to write bytes to."""
+    """Open a new bgzip file for writing bytes."""
     with quiet_htslib():
         import pysam
 
@@ -228,19 +227,19 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
             with stream:
                 yield stream
         except BaseException:
-            with suppress(OSError):  # what couldn't be flushed is still open, and would be reported later
+            with suppress(OSError):  # unflushed data would otherwise be reported again later
                 stream.close()
             raise
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, whole or not at all."""
+    """Write `value` atomically as indented JSON."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_array(path: Path, values: "NDArray[Any]") -> None:
-    """Write an array as `.npy`, whole or not at all."""
+    """Write an array atomically as `.npy`."""
     import numpy as np
 
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
@@ -249,10 +248,10 @@ def write_array(path: Path, values: "NDArray[Any]") -> None:
 
 @contextmanager
 def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[None]:
-    """Make a `DataError` that names file and `fault` of the system's errors, and of a library's `errors`.
+    """Convert system errors and a library's `errors` to a `DataError` that names the file and `fault`.
 
-    What a library raises on a damaged file is often not documented: `Exception` stands for all of it, in a
-    block of nothing but calls of that library.
+    Libraries often do not document their exceptions for damaged files. Use `Exception` for these, in a block
+    that contains only calls of the library.
     """
     expected: tuple[type[Exception], ...] = (OSError, *errors)
     try:
@@ -262,30 +261,30 @@ def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except RecursionError:
-        raise DataError(f"{path}: {fault}: it is nested too deeply") from None
+        raise DataError(f"{path}: {fault}: nested too deeply") from None
     except expected as error:
         raise DataError(f"{path}: {fault}: {error_text(error)}") from None
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing or malformed one raises `DataError` with its name."""
+    """Read a JSON file; `DataError` if it is missing or malformed."""
     path = Path(path)
-    # Neither UTF-8 nor JSON, or a number of thousands of digits: all are values that won't do.
+    # `ValueError` includes invalid UTF-8, invalid JSON, and numbers with thousands of digits.
     with reading(path, "not readable as JSON", ValueError):
         if path.stat().st_size > _LARGEST_JSON:
-            raise DataError(f"{path}: has more than {_LARGEST_JSON >> 20} MB, no description of ours has")
+            raise DataError(f"{path}: larger than the maximum of {_LARGEST_JSON >> 20} MB")
         return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that must hold an object."""
+    """Read a JSON file that must contain an object."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise DataError(f"{path}: holds no JSON object")
+        raise DataError(f"{path}: must contain a JSON object")
     return value
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
-    """Hexadecimal digest of a file's bytes."""
+    """Return the hexadecimal digest of a file's bytes."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()

@@ -1,7 +1,7 @@
-"""Plain, gzip and bgzip files, read alike, and the lines of text in them; the content decides, not the name.
+"""Read plain, gzip and bgzip files and their lines of text; the compression is detected from the content.
 
-A bgzip file consists of blocks: gzip members of at most 64 KB, each of which has its length in its header
-(section 4.1 of the SAM specification).
+A bgzip file consists of blocks: gzip members of at most 64 KB with their length in the header (section 4.1 of
+the SAM specification).
 """
 
 import gzip
@@ -21,10 +21,10 @@ from typing import IO, Any, Literal, NamedTuple, cast
 
 from bigbird_dna.errors import DataError, UsageError
 
-STDIN = Path("standard input")  # as messages name it
-LONGEST_LINE = 1 << 24  # bytes of a line of a table
-READ_BYTES = 1 << 16  # bytes read at a time
-# Of ASCII, what a line of text doesn't hold.
+STDIN = Path("standard input")  # its name in messages
+LONGEST_LINE = 1 << 24  # bytes per line of a table
+READ_BYTES = 1 << 16  # bytes per read
+# ASCII characters that are not allowed in a line of text.
 CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_IN_LINES = CONTROL_BYTES.replace(b"\n", b"")
@@ -38,52 +38,51 @@ _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"P
 
 
 def control_character(text: str) -> str | None:
-    """The first character that would end a line or column, or isn't seen, as `U+000A`; None: none is."""
+    """Return the first control or line-separator character of a text as `U+000A`, or None."""
     found = _CONTROL.search(text)
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def compression(path: Path) -> Compression:
-    """How a file is compressed, by its first bytes.
+    """Return the compression of a file, by its first bytes.
 
-    `DataError`: it is missing, not readable, empty, a directory, pipe or device, or compressed in another
-    way.
+    `DataError` if it is missing, unreadable, empty, compressed in another way, or not a regular file.
     """
     handle = open_handle(path)
     try:
         return compression_of(path, os.pread(handle, 18, 0))
     except OSError as error:
-        raise DataError(f"{path}: can't be read: {error.strerror}") from None
+        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
     finally:
         os.close(handle)
 
 
 def open_handle(path: Path) -> int:
-    """A file's descriptor; errors as of `compression`, of an empty file none.
+    """Return a file's descriptor; errors as in `compression`, except for an empty file.
 
-    A pipe is refused: what was read of it to see what it holds is gone, and nobody may be writing to it.
+    A pipe is an error: bytes read to detect the compression would be lost, and opening it could block.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # a name with a NUL
-        raise DataError(f"{path}: can't be read: {getattr(error, 'strerror', error)}") from None
+        raise DataError(f"{path}: cannot read the file: {getattr(error, 'strerror', error)}") from None
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
     os.close(handle)
     what = "directory" if stat.S_ISDIR(mode) else "pipe or a device"
-    raise DataError(f"{path}: is a {what}, not a file")
+    raise DataError(f"{path}: must be a file, not a {what}")
 
 
 def compression_of(path: Path, start: bytes) -> Compression:
-    """How a file that begins with `start`, 18 bytes, is compressed; errors as of `compression`."""
+    """Return the compression of a file by its first 18 bytes, `start`; errors as in `compression`."""
     if not start:
         raise DataError(f"{path}: the file is empty")
     for magic, name in _FOREIGN.items():
         if start.startswith(magic):
-            raise DataError(f"{path}: compressed with {name}; only gzip and bgzip are read")
+            raise DataError(f"{path}: {name} compression is not supported; use gzip or bgzip")
     if not start.startswith(b"\x1f\x8b"):
         return "plain"
     has_extra_field = len(start) > 3 and bool(start[3] & 4)
@@ -92,10 +91,10 @@ def compression_of(path: Path, start: bytes) -> Compression:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a plain, gzip or bgzip file for reading its uncompressed bytes.
+    """Open a plain, gzip or bgzip file to read its uncompressed bytes.
 
-    Errors are those of `compression`; or, while reading, that the file is truncated or damaged. A bgzip file
-    without its end-of-file block counts as truncated.
+    Errors are those of `compression`, and during reading that the file is truncated or damaged. A bgzip file
+    without its end-of-file block is truncated.
     """
     kind = compression(path)
     if kind == "bgzip":
@@ -106,12 +105,12 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_stdin() -> Iterator[IO[bytes]]:
-    """The uncompressed bytes of standard input, plain, gzip or bgzip.
+    """Yield the uncompressed bytes of standard input: plain, gzip or bgzip.
 
-    `read(n)` gives what is there, at most n. Errors are those of `open_bytes` and `refuse_terminal`.
+    `read(n)` returns the available bytes, at most n. Errors are those of `open_bytes` and `refuse_terminal`.
     """
     refuse_terminal()
-    # One of our own around it would wait until its buffer is full.
+    # Another buffered reader around it would wait until its buffer is full.
     inner: Any = sys.stdin.buffer
     buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
     try:
@@ -128,13 +127,13 @@ def open_stdin() -> Iterator[IO[bytes]]:
 
 
 def refuse_terminal() -> None:
-    """`UsageError` if standard input is a terminal, where one would wait for ever."""
+    """Raise `UsageError` if standard input is a terminal, where reading would wait forever."""
     if sys.stdin.isatty():
-        raise UsageError("'-' reads from standard input, which is a terminal: pipe a file in")
+        raise UsageError("'-' reads standard input, which is a terminal; pipe a file into the command")
 
 
 class _AsItComes:
-    """A stream whose `read` doesn't wait for more than there is."""
+    """A stream whose `read` returns the available bytes without waiting for more."""
 
     def __init__(self, stream: Any) -> None:
         self.peek = stream.peek
@@ -146,15 +145,15 @@ def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
     try:
         yield
     except EOFError:
-        raise DataError(f"{path}: truncated: the {kind} stream ends too early") from None
+        raise DataError(f"{path}: the file is truncated: the {kind} stream ends too early") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged {kind} file: {error}") from None
+        raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
 def read_lines(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, str]]:
-    """Lines of a text file, or of its opened `stream`, without their ends (LF or CRLF), numbered from 1.
+    """Yield the lines of a text file, or of its open `stream`, without LF or CRLF, numbered from 1.
 
-    Errors are those of `open_bytes` and `numbered_lines`; or the text isn't UTF-8.
+    Errors are those of `open_bytes` and `numbered_lines`, and text that is not UTF-8.
     """
     number = 0
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
@@ -163,28 +162,28 @@ def read_lines(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[in
                 text = block.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 number += block.count(b"\n", 0, error.start)
-                raise DataError(f"{path}: line {number}: not a text file (UTF-8)") from None
+                raise DataError(f"{path}: line {number}: the file is not text (UTF-8)") from None
             lines = text.split("\n")
             if not text.isascii():
                 for place, line in enumerate(lines, start=number):
                     if found := control_character(line.replace("\t", " ")):
-                        raise DataError(f"{path}: line {place}: a control character ({found})")
+                        raise DataError(f"{path}: line {place}: contains a control character ({found})")
             yield from enumerate(lines, start=number)
 
 
 def numbered_lines(
     path: Path, stream: IO[bytes], longest: int = LONGEST_LINE, first: int = 1
 ) -> Iterator[tuple[int, bytes]]:
-    """Lines of a stream without their ends (LF or CRLF), the next one numbered `first`.
+    """Yield the lines of a stream without LF or CRLF, numbered from `first`.
 
-    `DataError`: a line has more than `longest` bytes, or a control character that is no tab.
+    `DataError` if a line has more than `longest` bytes or a control character other than tab.
     """
     for number, block in _whole_lines(path, stream, longest, first):
         yield from enumerate(block.split(b"\n"), start=number)
 
 
 def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> Iterator[tuple[int, bytes]]:
-    """Checked lines of a stream, many at a time with LF between them, and the number of the first."""
+    """Yield blocks of checked lines separated by LF, with the number of their first line."""
     carry = b""
     at_end = False
     while not at_end:
@@ -194,7 +193,7 @@ def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> It
         cut = len(block) if at_end else block.rfind(b"\n") + 1
         block, carry = block[:cut], block[cut:]
         if len(carry) > longest or len(carry.translate(None, _NOT_IN_TEXT)) != len(carry):
-            block, carry = block + carry, b""  # to be refused, after the lines before
+            block, carry = block + carry, b""  # raises an error after the previous lines
         if not block:
             continue
         lines = block.removesuffix(b"\n").removesuffix(b"\r").replace(b"\r\n", b"\n")
@@ -208,54 +207,54 @@ def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> It
 def _check_lines(path: Path, block: bytes, longest: int, first: int) -> None:
     for number, line in enumerate(block.split(b"\n"), start=first):
         if len(line) > longest:
-            raise DataError(f"{path}: line {number}: a line of more than {longest:,} bytes")
+            raise DataError(f"{path}: line {number}: the line has more than {longest:,} bytes")
         if len(line.translate(None, CONTROL_BYTES)) != len(line):
             found = next(byte for byte in line if byte in CONTROL_BYTES)
-            raise DataError(f"{path}: line {number}: not a text file: a control character (U+{found:04X})")
+            raise DataError(f"{path}: line {number}: not text: contains a control character (U+{found:04X})")
 
 
 def require_end_block(path: Path) -> None:
-    """Raise `DataError` if a bgzip file is cut, which its reader may notice late or never."""
+    """Raise `DataError` if a bgzip file is truncated, which readers may detect late or never."""
     with path.open("rb") as stream:
         size = stream.seek(0, io.SEEK_END)
         stream.seek(max(0, size - len(_BGZIP_END)))
         if stream.read() != _BGZIP_END:
-            raise DataError(f"{path}: truncated: bgzip's end-of-file block is missing")
+            raise DataError(f"{path}: the file is truncated: bgzip's end-of-file block is missing")
 
 
-LARGEST = 1 << 16  # bytes of a block, packed or not
+LARGEST = 1 << 16  # maximum bytes of a block, compressed or not
 # Magic and flags; time and more flags; length of the extra field; its first member: "BC", 2, and the length
-# of the block less one.
+# of the block minus one.
 _HEADER = struct.Struct("<4s6xH2sHH")
 _START = b"\x1f\x8b\x08\x04"
 
 
 class Block(NamedTuple):
-    """A block's content, and how many bytes of the file it takes."""
+    """The uncompressed content of a block, and its compressed size in bytes."""
 
     content: bytes
     packed: int
 
 
 def unpack(data: bytes, where: str) -> Block:
-    """The block that `data` begins with; `DataError` if that isn't one, or is damaged."""
+    """Return the first block of `data`; `DataError` if it is damaged or not a block."""
     magic, _, name, length, last = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size))
     if (magic, name, length) != (_START, b"BC", 2):
-        raise DataError(f"{where}: damaged bgzip file: what should be a block is none")
+        raise DataError(f"{where}: the bgzip file is damaged: invalid block header")
     if len(data) <= last:
-        raise DataError(f"{where}: truncated: the file ends within a bgzip block")
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # a gzip member, with its checksum
+        raise DataError(f"{where}: the file is truncated: it ends within a bgzip block")
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # a gzip member with its checksum
     try:
         content = inflate.decompress(data[: last + 1], LARGEST + 1)
     except zlib.error as error:
-        raise DataError(f"{where}: damaged bgzip file: {error}") from None
+        raise DataError(f"{where}: the bgzip file is damaged: {error}") from None
     if not inflate.eof or inflate.unused_data or len(content) > LARGEST:
-        raise DataError(f"{where}: damaged bgzip file: a block has not the length that it states")
+        raise DataError(f"{where}: the bgzip file is damaged: a block has not its stated length")
     return Block(content, last + 1)
 
 
 class BlockIndex:
-    """Where the blocks of a file begin, as a `.gzi` file has it: in the file, and in the content."""
+    """Positions of a file's blocks, as in a `.gzi` file: in the file and in the uncompressed content."""
 
     def __init__(self) -> None:
         self.packed = array("Q")
@@ -263,7 +262,7 @@ class BlockIndex:
         self._empty: set[tuple[int, int]] = set()
 
     def add(self, packed: int, content: int, block: Block) -> None:
-        """Take up the next block. Empty ones hold no place of the content, and are left out."""
+        """Add the next block; empty blocks are omitted because they contain no positions."""
         if block.content:
             self.packed.append(packed)
             self.content.append(content)
@@ -271,29 +270,29 @@ class BlockIndex:
             self._empty.add((packed, content))
 
     def at(self, position: int) -> int:
-        """The number of the block that holds a byte of the content."""
+        """Return the index of the block with a position of the uncompressed content."""
         return bisect_right(self.content, position) - 1
 
     def to_bytes(self) -> bytes:
-        """A `.gzi` file, which leaves out a block that begins the file."""
+        """Return the content of a `.gzi` file, which omits the block at the start of the file."""
         pairs = zip(self.packed, self.content, strict=True)
         flat = [value for pair in pairs if pair != (0, 0) for value in pair]
         return struct.pack(f"<Q{len(flat)}Q", len(flat) // 2, *flat)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "BlockIndex":
-        """Read a `.gzi` file; `ValueError` if it is none."""
+        """Read a `.gzi` file; `ValueError` for invalid content."""
         index = cls()
         count = int.from_bytes(data[:8], "little")
         if len(data) < 8 or len(data) != 8 + 16 * count:
-            raise ValueError("not an index of bgzip blocks")
+            raise ValueError("not a bgzip index")
         values = struct.unpack_from(f"<{2 * count}Q", data, 8)
         index.packed = array("Q", (0, *values[::2]))
         index.content = array("Q", (0, *values[1::2]))
         return index
 
     def agrees(self, data: bytes) -> bool:
-        """Whether a `.gzi` file is that of these blocks; it may list empty ones."""
+        """Return whether the content of a `.gzi` file matches these blocks; it may list empty blocks."""
         try:
             other = BlockIndex.from_bytes(data)
         except ValueError:
@@ -304,9 +303,9 @@ class BlockIndex:
 
 
 class BlockStream(io.RawIOBase):
-    """The content of a bgzip file from its start; `index` grows with what was read.
+    """The uncompressed content of a bgzip file from its start; `index` grows as blocks are read.
 
-    `digest.update` gets the file's bytes.
+    The compressed bytes are passed to `digest.update`.
     """
 
     def __init__(self, stream: IO[bytes], where: str, digest: Any) -> None:
@@ -314,16 +313,16 @@ class BlockStream(io.RawIOBase):
         self._stream = stream
         self._where = where
         self._digest = digest
-        self._data = b""  # read from the file and not unpacked yet, from `_place` on
+        self._data = b""  # compressed bytes that are not unpacked yet, from `_place` on
         self._place = 0
-        self._rest = memoryview(b"")  # unpacked and not asked for yet
+        self._rest = memoryview(b"")  # unpacked bytes that are not returned yet
         self._packed = self._content = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a part of `buffer`; 0 at the end of the file."""
+        """Fill a part of `buffer`; return 0 at the end of the file."""
         while not self._rest:
             if not self._next():
                 return 0

@@ -1,7 +1,7 @@
-"""Directories that results go to: nothing in them is lost that wasn't written by an earlier run.
+"""Write result directories without losing any content that an earlier run did not write.
 
-What a run writes is listed, with checksums, in the hidden file `MARKER` of the directory. What isn't listed
-there, or has changed since, belongs to somebody else, and is neither replaced nor removed.
+The hidden file `MARKER` of a directory lists the files of earlier runs with checksums. Files that are not
+listed, or have changed since, are foreign and are neither replaced nor removed.
 """
 
 import ctypes
@@ -27,23 +27,23 @@ from bigbird_dna.disk.atomic import (
 from bigbird_dna.errors import DataError, UsageError
 
 MARKER = ".bigbird-dna.json"
-# Snakemake's own, empty, in the directories that its rules make.
+# Snakemake's empty file in the directories that its rules create.
 _OF_SNAKEMAKE = ".snakemake_timestamp"
 _AT_WORKING_DIRECTORY = -100
 _EXCHANGE = 2
 
 
 def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """`UsageError` for a directory that can't be written, or can't be replaced without loss.
+    """Raise `UsageError` for a directory that is not writable, or not replaceable without loss.
 
-    So is a file, link or mount point, an input or what is around or in one, the working directory or what is
-    around it, and a directory with a file that no earlier run wrote. Long work calls this before it begins;
-    `atomic_directory` looks again.
+    This includes a file, link or mount point; an input, its parents and its contents; the working directory
+    and its parents; and a directory with a file that no earlier run wrote. Call it before long work;
+    `atomic_directory` checks again.
     """
     path = Path(path)
     _check_location(path, inputs)
     if strange := _foreign(path):
-        raise UsageError(f"{path}: {strange}; only what an earlier run wrote is replaced: move it away")
+        raise UsageError(f"-o {path}: {strange}. Move or delete it, or choose another -o")
     make_parent(path)
     with scratch_directory(path.parent, path):
         pass
@@ -51,9 +51,9 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Give an empty directory; it takes the place of `path` in one step if the block ends well.
+    """Yield an empty directory that replaces `path` in one step if the block ends without an error.
 
-    Errors are those of `check_directory`, before the block, and also after it: nothing is written then.
+    Errors are those of `check_directory`, before the block and after it; nothing is then written.
     """
     path = Path(path)
     check_directory(path)
@@ -65,15 +65,15 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
-    """Give an empty directory; its files go into `path` if the block ends well, beside what is there.
+    """Yield an empty directory whose files are moved into `path` if the block ends without an error.
 
-    `UsageError`, and nothing is written: `path` can't be made or lies in an input, or a file of the same name
-    is there that no earlier run wrote, or that has changed since.
+    Other files in `path` are kept. `UsageError`, without any change, if `path` cannot be created or is inside
+    an input, or if it has a file of the same name that no earlier run wrote, or that has changed since.
     """
     path = Path(path)
     _check_inside(path, inputs)
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path}: is a file, a directory is to be written")
+        raise UsageError(f"-o {path}: must be a directory, not a file")
     make_parent(path / MARKER)
     with _incoming(path, path) as temporary:
         yield temporary
@@ -83,7 +83,7 @@ def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
 
 @contextmanager
 def _incoming(path: Path, parent: Path) -> Iterator[Path]:
-    """An empty directory in `parent`, removed after use, for what goes to `path`."""
+    """Yield an empty directory in `parent` for the new content of `path`; remove it after use."""
     with scratch_directory(parent, path) as scratch, full_disk_reported(path, scratch):
         temporary = scratch / "incoming"
         temporary.mkdir()
@@ -97,11 +97,11 @@ def _move_into(path: Path, temporary: Path) -> None:
         target = path / name
         if (target.exists() or target.is_symlink()) and not _is_ours(target, known.get(name, [])):
             raise UsageError(
-                f"{target}: is there and no earlier run wrote it as it is; only what an earlier run wrote is "
-                "replaced: move it away"
+                f"{target} exists and was not written by bigbird-dna, or was changed since. "
+                "Move or delete it, or choose another -o"
             )
     new = {name: [checksum(temporary / name)] for name in names}
-    # Until all have moved, old and new are both ours: a run that is killed on the way can be run again.
+    # Until all files are moved, old and new ones are listed, so that a killed run can be repeated.
     _write_marker(path, known | {name: [*known.get(name, []), *new[name]] for name in names})
     for name in names:
         make_parent(path / name)
@@ -111,29 +111,29 @@ def _move_into(path: Path, temporary: Path) -> None:
 
 def _check_location(path: Path, inputs: Iterable[Path]) -> None:
     if path.is_symlink():
-        raise UsageError(f"{path}: is a symbolic link; name the directory that is to be written itself")
+        raise UsageError(f"-o {path}: must not be a symbolic link; name its target directory")
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path}: is a file, a directory is to be written")
+        raise UsageError(f"-o {path}: must be a directory, not a file")
     real, working = path.resolve(), Path.cwd().resolve()
     if real == working or real in working.parents:
-        raise UsageError(f"{path}: is the working directory or around it; name a directory of its own")
+        raise UsageError(f"-o {path}: must not be the current directory or one that contains it")
     if path.exists() and path.is_mount():
-        raise UsageError(f"{path}: is a mount point; name a directory in it")
+        raise UsageError(f"-o {path}: must not be a mount point; name a directory in it")
     inputs = [Path(one) for one in inputs]
     for one in inputs:
         if one.exists() and real in (one.resolve(), *one.resolve().parents):
-            raise UsageError(f"{path}: is the input {one}, or holds it; name a directory of its own")
+            raise UsageError(f"-o {path}: must not be or contain the input {one}")
     _check_inside(path, inputs)
 
 
 def _check_inside(path: Path, inputs: Iterable[Path]) -> None:
     for one in inputs:
         if Path(one).is_dir() and Path(one).resolve() in path.resolve().parents:
-            raise UsageError(f"{path}: lies in the input {one}; name a directory elsewhere")
+            raise UsageError(f"-o {path}: must not be inside the input {one}")
 
 
 def _foreign(path: Path, *, contents: bool = True) -> str:
-    """What in a directory no earlier run wrote, as a clause; empty where all is ours, or nothing is there."""
+    """Describe the first foreign file in a directory as a clause; return "" without one."""
     if not path.is_dir():
         return ""
     sweep(path)
@@ -147,9 +147,9 @@ def _foreign(path: Path, *, contents: bool = True) -> str:
             if plain and (relative in folders if one.is_dir() else relative in (MARKER, _OF_SNAKEMAKE)):
                 continue
             if relative not in known:
-                return f"holds {relative!r}, which no earlier run wrote"
+                return f"contains {relative!r}, which no earlier run wrote"
             if contents and not _is_ours(one, known[relative]):
-                return f"holds {relative!r}, which has changed since an earlier run wrote it"
+                return f"contains {relative!r}, which was changed after an earlier run"
     return ""
 
 
@@ -166,7 +166,7 @@ def _files(directory: Path) -> list[str]:
 
 
 def _listed(directory: Path) -> dict[str, list[str]]:
-    """Checksums by the name of each file that earlier runs wrote; a list that can't be read lists nothing."""
+    """Return the checksums of each file that earlier runs wrote; an unreadable list counts as empty."""
     try:
         files = read_json(directory / MARKER)["files"]
         return {str(name): [str(one) for one in checksums] for name, checksums in files.items()}
@@ -183,7 +183,7 @@ def _write_marker(directory: Path, files: Mapping[str, list[str]]) -> None:
 
 
 def _replace(path: Path, temporary: Path) -> None:
-    """Put a directory in the place of `path`; what was there ends where the new one was."""
+    """Replace `path` by a directory; the old content is moved and then removed."""
     if not path.exists():
         temporary.rename(path)
         return
@@ -191,12 +191,12 @@ def _replace(path: Path, temporary: Path) -> None:
     if _exchange(temporary, path):
         outgoing = temporary
     else:
-        # Where the file system can't exchange two, there is a moment without either.
+        # If the file system cannot exchange directories, `path` is missing for a moment.
         outgoing = make_scratch(path.parent) / path.name
         path.rename(outgoing)
         temporary.rename(path)
     if _foreign(outgoing, contents=False):
-        # Somebody wrote into it in the last moment: kept, under a name that is seen.
+        # A file was added at the last moment: keep the old directory under a visible name.
         outgoing.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
     else:
         shutil.rmtree(outgoing, ignore_errors=True)
@@ -205,7 +205,7 @@ def _replace(path: Path, temporary: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two directories in one step, if the system and the file system can."""
+    """Exchange the names of two directories in one step; return whether the system supports it."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError):
@@ -216,7 +216,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time write the marker, where the file system has locks."""
+    """Let only one process at a time write the marker, if the file system supports locks."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where a result goes: a file that appears whole or not at all, or standard output."""
+"""Output of a result: a file that is written atomically, or standard output."""
 
 import codecs
 import shlex
@@ -13,26 +13,26 @@ from typing import IO, Protocol
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_reported, scratch_directory
 from bigbird_dna.errors import DataError, UsageError, printable
 
-_PAUSE = 1.0  # seconds that text waits at most while more is written
-_WAITING = 1 << 16  # bytes that wait at most
+_PAUSE = 1.0  # maximum seconds that text is buffered while more is written
+_WAITING = 1 << 16  # maximum buffered bytes
 
 
 class TextSink(Protocol):
-    """What lines are written to."""
+    """Destination of lines of text."""
 
     def write(self, text: str, /) -> object:
-        """Take up more text."""
+        """Write more text."""
 
 
 class LiveText:
-    """Text on its way to standard output, a pipe or a device, where it stays if an error comes later.
+    """Buffered text for standard output, a pipe or a device; text that is sent stays if an error follows.
 
-    It goes out by `flush`, and by itself within a second of writing. Nothing has gone out before the first
-    of these, so that a command that fails before it has a result has written nothing.
+    Text is sent by `flush`, and automatically within a second of writing. Nothing is sent before that, so a
+    command that fails before it has a result writes nothing.
     """
 
     def __init__(self, stream: IO[bytes] | None) -> None:
-        """To a stream of bytes; None: standard output."""
+        """Write to a stream of bytes; None means standard output."""
         self.errors = "strict"
         self._stream = stream
         self._held: list[bytes] = []
@@ -41,7 +41,7 @@ class LiveText:
         self._begun = False
 
     def write(self, text: str, /) -> None:
-        """Take up more text."""
+        """Add text to the buffer."""
         data = text.encode("utf-8", self.errors)
         self._held.append(data)
         self._size += len(data)
@@ -49,7 +49,7 @@ class LiveText:
             self.flush()
 
     def flush(self) -> None:
-        """Let everything go that was written."""
+        """Send all text written so far."""
         data, self._held, self._size = b"".join(self._held), [], 0
         self._due = time.monotonic() + _PAUSE
         if not data:
@@ -59,30 +59,29 @@ class LiveText:
         if stream is not None:
             stream.write(data)
             stream.flush()
-        else:  # a notebook's, which takes text alone
+        else:  # standard output of a notebook, which accepts only text
             sys.stdout.write(data.decode("utf-8", "replace"))
 
     def give_up(self) -> None:
-        """After an error: what was begun is written up to the last whole row, what wasn't isn't."""
+        """After an error, send the buffered rows only if earlier text was already sent."""
         with suppress(OSError):
             if self._begun:
                 self.flush()
 
 
-# Where a writer of text writes: a file of its own, or what is read while it writes.
+# Destination of a writer of text: a separate file, or text that is read while it is written.
 Destination = Path | LiveText
 
 
 def named_output(output: Path | str | None) -> Path | None:
-    """The file that results go to; None, as "-", stands for standard output."""
+    """Return the output file; None or "-" means standard output."""
     return None if output is None or str(output) == "-" else Path(output)
 
 
 def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], default: str) -> str:
-    """The format whose endings, each with its dot, have that of `output`; `.gz` is looked past.
+    """Return the format whose suffixes (with the dot) include that of `output`, ignoring `.gz`.
 
-    A name without an ending, standard output, pipes and devices have the default; any other ending is a
-    `UsageError`.
+    Names without a suffix, standard output, pipes and devices have the default; `UsageError` for others.
     """
     if output is None:
         return default
@@ -93,48 +92,48 @@ def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], defaul
     if ending and not is_special(output):
         known = ", ".join(one for endings in formats.values() for one in endings)
         raise UsageError(
-            f"{output}: {ending} is not the ending of a format: end the name in one of {known}, "
-            "or choose the format with --format"
+            f"-o {output}: {ending} is not the suffix of a known format; use one of {known}, "
+            "or specify the format with --format"
         )
     return default
 
 
 def is_live(output: Path | None) -> bool:
-    """Whether what is written goes out at once: standard output, a pipe or a device."""
+    """Return whether output is sent immediately: standard output, a pipe or a device."""
     return output is None or is_special(output)
 
 
 def check_output(output: Path | None, inputs: Iterable[object]) -> None:
-    """Refuse, before anything is computed, an output that can't be written, is an input or lies in one.
+    """Raise `UsageError` before any computation if the output is not writable, is an input or is inside one.
 
-    Inputs that are no paths, as a model in memory, are passed over.
+    Inputs that are not paths, such as a model in memory, are ignored.
     """
     if output is None:
         return
     if output.is_dir():
-        raise UsageError(f"{output}: is a directory, -o needs a file")
+        raise UsageError(f"-o {output}: must be a file, not a directory")
     if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no directory {output.parent}")
+        raise UsageError(f"-o {output}: directory {output.parent} does not exist")
     for path in (Path(one) for one in inputs if isinstance(one, (str, Path))):
         if output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"{output}: is the input")
+            raise UsageError(f"-o {output}: would overwrite the input file")
         if path.is_dir() and path.resolve() in output.resolve().parents:
-            raise UsageError(f"{output}: lies in the input {path}; name a file elsewhere")
+            raise UsageError(f"-o {output}: must not be inside the input {path}")
     if not is_special(output):
         with scratch_directory(output.resolve().parent, output):
             pass
 
 
 def is_special(output: Path) -> bool:
-    """Whether it is a pipe or a device, to be written into and never to be replaced."""
+    """Return whether a path is a pipe or a device, which is written to and never replaced."""
     return output.exists() and not output.is_file()
 
 
 @contextmanager
 def text_destination(output: Path | None) -> Iterator[Destination]:
-    """Where text is written to: a file that appears whole or not at all, or what is read meanwhile.
+    """Yield the destination of text: a file that is written atomically, or a stream.
 
-    Standard output (None), pipes and devices get it as it is made, and keep what they got.
+    Standard output (None), pipes and devices receive text immediately, and keep it after an error.
     """
     if not is_live(output):
         with destination(output, "") as path:
@@ -153,15 +152,15 @@ def text_destination(output: Path | None) -> Iterator[Destination]:
             raise
         finally:
             if stream is not None:
-                with suppress(OSError):  # was reported, or nobody reads it
+                with suppress(OSError):  # already reported, or the reader has gone
                     stream.close()
 
 
 @contextmanager
 def destination(output: Path | None, format: str) -> Iterator[Path]:
-    """A path to write to; what it holds in the end goes to `output` (none: standard output).
+    """Yield a path to write to; its final content is copied to `output` (None: standard output).
 
-    After an error nothing does.
+    After an error nothing is copied.
     """
     with _errors_named(output):
         if output is not None and not is_special(output):
@@ -183,19 +182,19 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
 
 @contextmanager
 def _errors_named(output: Path | None) -> Iterator[None]:
-    """Name the output in errors of the system; that a reader has gone stays one of its own."""
+    """Name the output in system errors; `BrokenPipeError` is passed on unchanged."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
         name = output or "standard output"
-        raise DataError(f"{name}: can't be written: {error.strerror or error}") from None
+        raise DataError(f"{name}: cannot write the output: {error.strerror or error}") from None
 
 
 @contextmanager
 def open_text(path: Destination, errors: str = "strict") -> Iterator[TextSink]:
-    """A new file for UTF-8 text with `\\n` at the end of lines; bgzip if its name ends in `.gz`."""
+    """Open a new UTF-8 text file with `\\n` line ends; it is bgzip if its name ends in `.gz`."""
     if isinstance(path, LiveText):
         path.errors = errors
         yield path
@@ -213,10 +212,10 @@ def command_line(
     options: Mapping[str, object | None],
     flags: Mapping[str, bool] | None = None,
 ) -> str:
-    """The command that a result states, on one line of UTF-8 whatever the names of files hold.
+    """Return the command to store with a result, on one line of UTF-8 for any file names.
 
-    `options` are those that decide the result and no others, so that the same result has the same bytes;
-    one that is None was not given, and a list was given once for each of its values. `flags` have no value.
+    `options` should contain only options that affect the result, so that equal results have equal bytes. An
+    option with value None is omitted, and a list is repeated per value. `flags` have no value.
     """
     args = ["bigbird-dna", *command.split(), *arguments]
     for option, value in options.items():
@@ -228,12 +227,12 @@ def command_line(
 
 
 def provenance(model: str, command: str) -> dict[str, str]:
-    """The origin that a result states, in this order; `model` is the checksum of the weights."""
+    """Return the origin to store with a result, in this order; `model` is the checksum of the weights."""
     from importlib.metadata import version  # slow to import
 
     return {"bigbird-dna": version("bigbird-dna"), "model": model, "command": command}
 
 
 def provenance_lines(origin: Mapping[str, str]) -> list[str]:
-    """Provenance as the lines that tables begin with."""
+    """Format provenance as the first lines of a table."""
     return [f"## {key} {value}" for key, value in origin.items()]

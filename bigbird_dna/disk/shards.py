@@ -1,8 +1,8 @@
-"""Jobs in shards: which rows a shard has, and the file that keeps what was found until all are merged.
+"""Split jobs into shards: the rows of each shard, and its file until all shards are merged.
 
-A shard is a zip file. `piece.json` describes it: kind of job, number of the shard, and all that decides
-the job's result, which is the same for every shard of it. Rows are in `rows.txt`, a line each, arrays in
-members of their own. Bytes depend on the content alone.
+A shard is a zip file. `piece.json` describes it: the kind of job, the number of the shard, and everything
+that determines the job's result, which is the same for all its shards. Rows are in `rows.txt`, one per line;
+arrays are separate members. The bytes depend only on the content.
 """
 
 import json
@@ -24,35 +24,35 @@ if TYPE_CHECKING:  # slow to import: inside the functions
 
 T = TypeVar("T")
 
-MOST = 100_000  # shards of a job
+MOST = 100_000  # maximum shards per job
 
 _FORMAT = 1
 _DESCRIPTION, _ROWS = "piece.json", "rows.txt"
-_LARGEST = 1 << 28  # bytes of a description, which has a genome's contigs and maybe a BED file's regions
-_ERRORS = "surrogateescape"  # bytes of a VCF that aren't UTF-8
-_FAULT = "damaged, or not a piece of a job (what a command with --shard writes)"
+_LARGEST = 1 << 28  # bytes of a description, which can contain a genome's contigs and a BED file's regions
+_ERRORS = "surrogateescape"  # bytes of a VCF that are not UTF-8
+_FAULT = "damaged, or not a shard file (written by a command with --shard)"
 
 
 class Shard(NamedTuple):
-    """One of the `of` shards of a job; `number` is counted from 1."""
+    """Shard `number` (counted from 1) of the `of` shards of a job."""
 
     number: int
     of: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shard that `3/8` stands for; `UsageError` for anything else."""
+        """Parse a shard such as `3/8`; `UsageError` for any other text."""
         number, slash, of = text.partition("/")
         if slash and all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, of)):
             shard = cls(int(number), int(of))
             if 1 <= shard.number <= shard.of <= MOST:
                 return shard
         raise UsageError(
-            f"piece {shortened(repr(text))}: say which one of how many, as 3/8, from 1 to at most {MOST:,}"
+            f"--shard {shortened(repr(text))}: must be K/N such as 3/8, with 1 ≤ K ≤ N ≤ {MOST:,}"
         )
 
     def rows(self, total: int) -> range:
-        """Its rows of the job's `total`: those of all shards stand side by side, alike in number to one."""
+        """Return the rows of this shard among `total`; shards differ by at most one row in size."""
         return range((self.number - 1) * total // self.of, self.number * total // self.of)
 
     def __str__(self) -> str:
@@ -60,33 +60,33 @@ class Shard(NamedTuple):
 
 
 def find_shard(text: str | None, output: Path | None) -> Shard | None:
-    """The shard that is asked for, None for the whole job.
+    """Return the requested shard, or None for the whole job.
 
-    `UsageError` if there is no file to write it to.
+    `UsageError` without a file for it.
     """
     if text is None:
         return None
     shard = Shard.parse(text)
     if output is None or (is_special(output) and not output.is_dir()):
-        raise UsageError(f"piece {shard}: is not a result to be read as it comes: name a file for it with -o")
+        raise UsageError(f"--shard {shard}: a shard cannot go to standard output; give a file with -o")
     return shard
 
 
 def contents(*paths: Path | str | None, names: Mapping[Path, str] | None = None) -> dict[str, str]:
-    """SHA-256 of a job's input files by their names, or those in `names`; None is passed over."""
+    """Return the SHA-256 of a job's input files by path, or by their entry in `names`; skip None."""
     known = names or {}
     return {known.get(Path(path), str(path)): checksum(Path(path)) for path in paths if path is not None}
 
 
 class ShardWriter:
-    """An open shard that takes up rows and arrays."""
+    """Writer of rows and arrays to an open shard."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
-        self.count = 0  # of rows
+        self.count = 0  # number of rows
 
     def write_rows(self, lines: Iterable[str]) -> None:
-        """Write lines without their ends; once a shard."""
+        """Write lines (given without line ends); call it once per shard."""
         with (
             self._archive.open(_ROWS, "w", force_zip64=True) as stream,
             TextIOWrapper(stream, encoding="utf-8", errors=_ERRORS, newline="\n") as text,
@@ -96,7 +96,7 @@ class ShardWriter:
                 self.count += 1
 
     def write_array(self, name: str, values: "NDArray[Any]") -> None:
-        """Write an array under a name of its own."""
+        """Write an array under a unique name."""
         import numpy as np
 
         with self._archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
@@ -105,10 +105,10 @@ class ShardWriter:
 
 @contextmanager
 def write_shard(output: Path, kind: str, shard: Shard, job: Mapping[str, Any]) -> Iterator[ShardWriter]:
-    """Write a shard of a job, whole or not at all; `merge-shards` goes by `kind`, that of the rows.
+    """Write a shard of a job atomically; `merge-shards` uses `kind`, the type of the rows.
 
-    `job` is all that decides the bytes of the merged result and isn't in the rows, as values for JSON. The
-    keys are what messages call them.
+    `job` contains everything that determines the bytes of the merged result and is not in the rows, as JSON
+    values. Its keys appear in messages.
     """
     with (
         destination(output, "piece") as path,
@@ -125,13 +125,13 @@ def write_shard(output: Path, kind: str, shard: Shard, job: Mapping[str, Any]) -
             "rows": writer.count,
             "job": job,
         }
-        with archive.open(_DESCRIPTION, "w") as stream:  # which, unlike `writestr`, notes no time of day
+        with archive.open(_DESCRIPTION, "w") as stream:  # unlike `writestr`, this stores no time
             stream.write(json.dumps(description).encode())
 
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard that was written: of which job, and which of it."""
+    """A shard file: its job and its number."""
 
     path: Path
     kind: str
@@ -142,27 +142,27 @@ class ShardFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read a shard's description; `DataError` if it isn't one."""
+        """Read a shard's description; `DataError` if the file is not a shard."""
         with reading(path, _FAULT, Exception), zipfile.ZipFile(path) as archive:
             if archive.getinfo(_DESCRIPTION).file_size > _LARGEST:
-                raise DataError(f"{path}: {_FAULT}: its description is too long")
+                raise DataError(f"{path}: {_FAULT}: the description is too long")
             values = json.loads(archive.read(_DESCRIPTION))
             if values["piece-format"] != _FORMAT:
-                raise DataError(f"{path}: is a piece of another version's format")
+                raise DataError(f"{path}: the shard has the format of another version")
             shard, rows, job = Shard(values["number"], values["of"]), values["rows"], values["job"]
             texts = values["kind"], values["bigbird-dna"]
             types = [*map(type, (*shard, rows, *texts, job))]
             if types != [int, int, int, str, str, dict] or not 1 <= shard.number <= shard.of <= MOST:
-                raise ValueError("its description is not one")
+                raise ValueError("invalid description")
         return cls(Path(path), texts[0], shard, job, rows, texts[1])
 
     def described(self, make: Callable[[dict[str, Any]], T]) -> T:
-        """What `make` makes of the job; `DataError` if it lacks something."""
+        """Return the result of `make` for the job; `DataError` if the job lacks something."""
         with reading(self.path, _FAULT, Exception):
             return make(self.job)
 
     def parsed(self, parse: Callable[[str], T]) -> Iterator[T]:
-        """What `parse` makes of each row; `DataError` if one is missing or can't be parsed."""
+        """Yield the result of `parse` for each row; `DataError` if a row is missing or invalid."""
         count = 0
         with (
             reading(self.path, _FAULT, Exception),
@@ -174,10 +174,10 @@ class ShardFile:
                 count += 1
                 yield parse(line.removesuffix("\n"))
         if count != self.rows:
-            raise DataError(f"{self.path}: {_FAULT}: it has {count:,} rows of {self.rows:,}")
+            raise DataError(f"{self.path}: {_FAULT}: found {count:,} of {self.rows:,} rows")
 
     def arrays(self, *names: str) -> list["NDArray[Any]"]:
-        """Its arrays of these names; `DataError` if one is missing or damaged."""
+        """Return the arrays of these names; `DataError` if one is missing or damaged."""
         from bigbird_dna.disk.foreign import open_npz
 
         with reading(self.path, _FAULT, Exception), open_npz(self.path) as stored:
@@ -185,55 +185,55 @@ class ShardFile:
 
 
 def all_rows(shards: Iterable[ShardFile], parse: Callable[[str], T]) -> Iterator[T]:
-    """What `parse` makes of each row of the shards, one shard after the other."""
+    """Yield the result of `parse` for each row of the shards, in the order of the shards."""
     for shard in shards:
         yield from shard.parsed(parse)
 
 
 def read_shards(paths: Sequence[Path | str]) -> list[ShardFile]:
-    """All shards of one job, in their order, whatever that of `paths` is.
+    """Read all shards of one job and return them in their order.
 
-    `DataError`: a file isn't a shard; one is of another job, is there twice or is missing, or was made by
-    another version, which may write otherwise.
+    `DataError` if a file is not a shard, or a shard is of another job, duplicate, missing, or from another
+    version, whose output could differ.
     """
     if not paths:
-        raise UsageError("no pieces to merge: name those that were written")
+        raise UsageError("no shards to merge; give the shard files")
     first, *others = [ShardFile.open(Path(path)) for path in paths]
     if first.version != (own := version("bigbird-dna")):
         raise DataError(
-            f"{first.path}: was written by bigbird-dna {first.version}, and this is {own}: "
-            "merge pieces with the version that wrote them"
+            f"{first.path}: written by bigbird-dna {first.version}, but this is {own}; "
+            "merge shards with the version that wrote them"
         )
     found = {first.shard.number: first}
     for other in others:
         if difference := _difference(first, other):
-            raise DataError(f"{other.path}: is not of the same job as {first.path}: {difference}")
+            raise DataError(f"{other.path} and {first.path} are shards of different jobs: {difference}")
         if twin := found.get(other.shard.number):
-            raise DataError(f"{other.path}: is piece {other.shard}, as {twin.path} is")
+            raise DataError(f"{other.path} and {twin.path} are both shard {other.shard}")
         found[other.shard.number] = other
     if missing := [number for number in range(1, first.shard.of + 1) if number not in found]:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        what = f"piece {shown} is" if len(missing) == 1 else f"{len(missing):,} pieces ({shown}) are"
-        raise DataError(f"{first.path}: is piece {first.shard}, and of the others {what} missing")
+        what = f"shard {shown} is" if len(missing) == 1 else f"{len(missing):,} shards ({shown}) are"
+        raise DataError(f"{first.path} is shard {first.shard}, cannot merge: {what} missing")
     return [found[number] for number in sorted(found)]
 
 
 def _difference(first: ShardFile, other: ShardFile) -> str:
-    """In what two shards are not of one job, "" if they are."""
+    """Describe the difference if two shards are of different jobs, else return ""."""
     if other.version != first.version:
-        return f"bigbird-dna {other.version} wrote it, not {first.version}"
+        return f"version {other.version}, not {first.version}"
     if other.kind != first.kind:
-        return f"it has {other.kind}, not {first.kind}"
+        return f"{other.kind}, not {first.kind}"
     if other.shard.of != first.shard.of:
-        return f"it is one of {other.shard.of:,} pieces, not of {first.shard.of:,}"
+        return f"{other.shard.of:,} shards, not {first.shard.of:,}"
     for key in dict.fromkeys([*first.job, *other.job]):
         one, two = first.job.get(key), other.job.get(key)
         if one == two:
             continue
         if isinstance(one, dict) and isinstance(two, dict):
             inner = next((name for name in [*one, *two] if one.get(name) != two.get(name)), "")
-            return f"it differs in {key} ({shortened(inner, 300)})"
+            return f"different {key} ({shortened(inner, 300)})"
         if isinstance(one, str) and isinstance(two, str):
-            return f"its {key} is {shortened(two, 300)}, not {shortened(one, 300)}"
-        return f"it differs in {key}"
+            return f"{key} {shortened(two, 300)}, not {shortened(one, 300)}"
+        return f"different {key}"
     return ""

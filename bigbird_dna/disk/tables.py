@@ -1,6 +1,6 @@
-"""Tables (TSV) with declared columns, and objects (JSON), as files.
+"""Read and write tables (TSV) with declared columns, and objects (JSON).
 
-A `Schema` declares a table's columns and what their cells hold: the same one writes, reads and checks it.
+A `Schema` declares a table's columns and the values of their cells, for writing, reading and checking.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bigbird_dna.errors import DataError, shortened
 if TYPE_CHECKING:
     import pandas as pd
 
-_MISSING = ("", "-", ".")  # and whatever begins with NA, as NaN does
-# Beyond it floats skip whole numbers.
+_MISSING = ("", "-", ".")  # and any text that begins with NA, such as NaN
+# Above this value, floats cannot represent all whole numbers.
 _LARGEST = 2.0**53
 _LONGEST_WHOLE = 18  # digits
 _LONGEST_NUMBER = 400  # characters
 
 
 class Column(NamedTuple):
-    """A column, and what its cells hold: numbers from `low` to `high`; text may always be empty.
+    """A column and the values of its cells: numbers from `low` to `high`, or text, which may always be empty.
 
-    An "estimate" is three columns: NAME, and NAME_low and NAME_high, the interval, which may be missing.
-    "published" numbers are of other data and methods.
+    An "estimate" has three columns: NAME, and its interval NAME_low and NAME_high, which may be missing.
+    "published" numbers come from other data and methods.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Column(NamedTuple):
 
     @property
     def cells(self) -> list[Column]:
-        """The columns of the file that it stands for."""
+        """The columns in the file for this declaration."""
         if self.kind != "estimate":
             return [self]
         ends = [Column(f"{self.name}{end}", missing=True) for end in ("_low", "_high")]
         return [self._replace(kind="number"), *ends]
 
     def value(self, cell: str) -> float | None:
-        """The number that a cell holds, NaN where it is missing; None: it isn't one that it can hold."""
+        """Return the number in a cell, NaN if it is missing, or None if it is invalid for this column."""
         cell = cell.strip()
         if cell in _MISSING or cell.upper().startswith("NA"):
             return math.nan if self.missing else None
@@ -64,7 +64,7 @@ class Column(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """What its cells are, for messages."""
+        """Description of valid cells for messages."""
         what = "a whole number" if self.kind == "whole" else "a number"
         if math.isinf(self.low) or math.isinf(self.high):
             return what
@@ -73,18 +73,18 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, in order; no two rows have the same cells in those of the `key`."""
+    """The columns of a table, in order; rows are unique in the columns of `key`."""
 
     columns: Sequence[Column]
     key: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
-        """The columns of the file by name: of an estimate there are three."""
+        """Names of the columns in the file; an estimate has three."""
         return [cell.name for column in self.columns for cell in column.cells]
 
     def part(self, *names: str) -> Schema:
-        """Some of its columns, all that a reader needs."""
+        """Return a schema with only the given columns, those that a reader needs."""
         return Schema([column for column in self.columns if column.name in names])
 
 
@@ -97,7 +97,7 @@ _KINDS = {
 
 
 def columns(*groups: str) -> list[Column]:
-    """Columns by groups of a kind and names, such as "count n positives".
+    """Make columns from groups of a kind and names, such as "count n positives".
 
     Kinds are text, count (a whole number from 0), metric (a number that may be undefined) and estimate (such
     a number with its interval).
@@ -106,17 +106,17 @@ def columns(*groups: str) -> list[Column]:
 
 
 def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:
-    """Write a table as TSV; whole numbers in full, `digits` of others, nothing for undefined ones.
+    """Write a table as TSV: whole numbers in full, others with `digits` digits, undefined ones empty.
 
-    `ValueError`: the table's columns aren't those of the schema.
+    `ValueError` if the columns differ from the schema.
     """
     if list(table.columns) != schema.names:
-        raise ValueError(f"columns {', '.join(map(str, table.columns))} are not {', '.join(schema.names)}")
+        raise ValueError(f"columns {', '.join(map(str, table.columns))} must be {', '.join(schema.names)}")
     write_tsv(path, table, digits)
 
 
 def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
-    """Write a table of any columns, as `write_table` does."""
+    """Write a table with any columns, in the format of `write_table`."""
     text = table.copy()
     for name in text.select_dtypes("float").columns:
         text[name] = [
@@ -128,16 +128,16 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
 
 
 def read_table(path: Path, schema: Schema) -> pd.DataFrame:
-    """Read a table that has the schema's columns, in any order; others are text.
+    """Read a table with the schema's columns, in any order; other columns are text.
 
-    `DataError`: the file is missing or no table, lacks a column, has a cell that its column can't hold, or a
-    key twice; rows are counted from 1.
+    `DataError` if the file is missing or not a table, lacks a column, or has an invalid cell or a duplicate
+    key; rows are counted from 1.
     """
     return with_types(path, read_text_table(path), schema)
 
 
 def read_text_table(path: Path) -> pd.DataFrame:
-    """Read a table of any columns, every cell as it is, an empty one as ""; `DataError` if it is none."""
+    """Read a table with any columns, with all cells as text; `DataError` for a file that is not a table."""
     import pandas as pd
 
     _check_lines(Path(path))
@@ -147,7 +147,7 @@ def read_text_table(path: Path) -> pd.DataFrame:
 
 
 def with_types(path: Path, table: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """A table of text, read from `path`, with the schema's columns as numbers; errors as of `read_table`."""
+    """Convert the schema's columns of a text table from `path` to numbers; errors as in `read_table`."""
     check_columns(path, table, schema.names)
     found = table.copy()
     for column in (cell for declared in schema.columns for cell in declared.cells if cell.kind != "text"):
@@ -163,15 +163,15 @@ def with_types(path: Path, table: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         if twice.any():
             row = int(twice.argmax())
             key = ", ".join(f"{name} {found[name].iloc[row]!s:.60}" for name in schema.key)
-            raise DataError(f"{path}: row {row + 1:,}: {key}: there is such a row before")
+            raise DataError(f"{path}: row {row + 1:,}: duplicate key {key}")
     return found
 
 
 def _check_lines(path: Path) -> None:
-    """Refuse columns of one name, and lines with more cells than the header.
+    """Raise `DataError` for duplicate column names, and for lines with more cells than the header.
 
-    Pandas would give the columns other names, and take the first cells of such lines for names of rows; and
-    of thousands it does so for minutes.
+    Pandas would rename such columns, and use the first cells of such lines as row names, which takes minutes
+    for thousands of cells.
     """
     columns = 0
     for number, line in read_lines(path):
@@ -180,17 +180,17 @@ def _check_lines(path: Path) -> None:
             columns = len(cells)
             _check_names(where, filter(None, cells))
         elif columns and len(cells) > columns:
-            raise DataError(f"{where}: {len(cells):,} columns, the header has {columns:,}")
+            raise DataError(f"{where}: found {len(cells):,} columns, the header has {columns:,}")
 
 
 def _check_names(where: str, names: Iterable[str]) -> None:
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
+        raise DataError(f"{where}: {count:,} columns are named {name!r:.60}")
 
 
 class TableLines(NamedTuple):
-    """A table that is read line by line: its header, and its rows; each with its place, as errors name it."""
+    """A table that is read line by line: its header and rows, each with its location for errors."""
 
     where: str
     header: list[str]
@@ -198,10 +198,10 @@ class TableLines(NamedTuple):
 
 
 def open_lines(path: Path, comment: str = "##") -> TableLines:
-    """Open a table of any size; lines that begin with `comment` and empty ones are passed over.
+    """Open a table of any size; empty lines and lines that begin with `comment` are skipped.
 
-    The header may begin with #; an empty table has none. A row with more or fewer cells than it is a
-    `DataError`, and so are two columns of one name.
+    The header may begin with #; it is empty in an empty table. `DataError` for a row with another number of
+    cells than the header, and for duplicate column names.
     """
     lines = ((f"{path}: line {number}", line) for number, line in read_lines(Path(path)))
     filled = (
@@ -214,14 +214,14 @@ def open_lines(path: Path, comment: str = "##") -> TableLines:
     def rows() -> Iterator[tuple[str, list[str]]]:
         for where, cells in filled:
             if len(cells) != len(header):
-                raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
+                raise DataError(f"{where}: found {len(cells)} columns, the header has {len(header)}")
             yield where, cells
 
     return TableLines(where, header, rows())
 
 
 def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Refuse a table, read from `path`, that lacks one of `columns`."""
+    """Raise `DataError` for a table from `path` that lacks one of `columns`."""
     for name in columns:
         if name not in table.columns:
             found = shortened(", ".join(map(str, table.columns)), 300)
@@ -229,25 +229,25 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
 
 
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows fit for JSON, which has no NaN."""
+    """Return rows for JSON, with None for NaN."""
     rows = table.to_dict("records")
     return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]
 
 
 def number(values: Any, key: str, where: object) -> float:
-    """`values[key]`, which must be a number; `where` is the file, or the line, that it came from."""
+    """Return `values[key]`, which must be a number; `where` is the file or line in errors."""
     value = values.get(key) if isinstance(values, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{where}: {key!r} is not a number but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} must be a number, not {value!r:.60}")
     try:
         return float(value)
-    except OverflowError:  # JSON's whole numbers have no end
+    except OverflowError:  # whole numbers in JSON are unlimited
         raise DataError(f"{where}: {key!r} is too large a number") from None
 
 
 def whole_number(values: Any, key: str, where: object) -> int:
-    """`values[key]`, which must be a whole number that a table can hold; `where` as in `number`."""
+    """Return `values[key]`, which must be a whole number of a valid size; `where` as in `number`."""
     value = number(values, key, where)
     if not (value.is_integer() and abs(value) < _LARGEST):
-        raise DataError(f"{where}: {key!r} is not a whole number but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} must be a whole number, not {value!r:.60}")
     return int(value)

@@ -1,13 +1,13 @@
-"""The cache of this user: what can be made again at any time, and must not be put there by anybody else.
+"""The cache of this user: files that can be regenerated, and that only this user can write.
 
-Code is loaded from nowhere else: whoever may write a library, or put another in its place, runs code as
-whoever loads it. The superuser is trusted, as everywhere. Where the cache isn't this user's alone, a library
-is compiled for this process.
+Compiled code is loaded only from this cache, because whoever can write or replace a library can run code as
+the user who loads it. The superuser is trusted. If other users can write to the cache, a library is compiled
+for the current process only.
 
-A library is compiled on the machine it runs on and kept in a directory of its own, `native-<key>`, with its
-SHA-256. The key names the source, the compiler and the processor, so that a directory shared by several
-machines holds one for each kind. It appears there whole, by renaming, and only after it has passed its check;
-what was checked is the opened file, which is loaded.
+A library is compiled on the machine that runs it and stored in a directory `native-<key>` with its SHA-256.
+The key depends on the source, the compiler and the processor, so that machines with a common directory have
+one library per type. A library is moved there atomically, after it has passed its check. The checked file is
+held open and loaded.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from bigbird_dna.errors import UsageError
 
 
 def cache_directory() -> Path:
-    """Where things are kept: $BIGBIRD_DNA_CACHE, else `bigbird-dna` in the user's cache directory.
+    """Return the cache directory: $BIGBIRD_DNA_CACHE, else `bigbird-dna` in the user's cache directory.
 
-    As the XDG specification has it, a relative $XDG_CACHE_HOME counts for nothing.
+    As the XDG specification requires, a relative $XDG_CACHE_HOME is ignored.
     """
     if own := os.environ.get("BIGBIRD_DNA_CACHE"):
         return Path(own)
@@ -42,22 +42,22 @@ def cache_directory() -> Path:
         return shared / "bigbird-dna"
     try:
         return Path.home() / ".cache" / "bigbird-dna"
-    except RuntimeError:  # nobody's home is known
+    except RuntimeError:  # the home directory is unknown
         return Path(os.devnull) / "bigbird-dna"
 
 
 class UserCache:
-    """Small files in a directory of the cache that only this user may write to.
+    """Small files in a directory of the cache that only this user can write.
 
-    None where there can be none.
+    Without such a directory, files are not stored.
     """
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
-        self._most = most  # files; the oldest go first
+        self._most = most  # maximum number of files; the oldest are removed first
 
     def get(self, key: str) -> bytes | None:
-        """What is kept under a name, if anything is."""
+        """Return the content stored under a name, or None."""
         with contextlib.suppress(OSError), self._opened() as directory:
             handle = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
             with os.fdopen(handle, "rb") as stream:
@@ -65,7 +65,7 @@ class UserCache:
         return None
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep `content` under a name, whole or not at all."""
+        """Store `content` under a name, atomically."""
         with contextlib.suppress(OSError), self._opened() as directory:
             temporary = f".{key}.{secrets.token_hex(4)}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -82,7 +82,7 @@ class UserCache:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """The directory, checked after it was opened: what is put in its place later isn't used."""
+        """Yield a handle of the directory, checked after opening, so that a later replacement is not used."""
         path = cache_directory() / self._name
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -104,7 +104,7 @@ class UserCache:
 
 
 def open_own(path: Path | str, flags: int, stack: contextlib.ExitStack, directory: int | None = None) -> int:
-    """A handle, closed by `stack`, of what only this user can have written; `OSError` for anything else."""
+    """Return a handle, closed by `stack`, of a file only this user can write; `OSError` otherwise."""
     flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(path, flags, dir_fd=directory)
     stack.callback(os.close, handle)
@@ -115,15 +115,15 @@ def open_own(path: Path | str, flags: int, stack: contextlib.ExitStack, director
     return handle
 
 
-_LINKS = 40  # symbolic links on the way, as the kernel allows
+_LINKS = 40  # maximum number of symbolic links in a path, as in the kernel
 
 
 def distrust(directory: Path) -> str | None:
-    """Why others may have put, or may yet put, something into `directory`; None: nobody but this user may.
+    """Explain why other users could write to or replace `directory`; return None if they cannot.
 
-    The directory must be this user's, and no other may write to it. On the way to it nobody else may be able
-    to put something in its place: symbolic links are this user's or root's, and directories that others may
-    write to are sticky, as /tmp is.
+    The directory must belong to this user, and no other user may write to it. No other user may be able to
+    replace a part of its path: symbolic links must belong to this user or root, and directories that others
+    can write to must be sticky, like /tmp.
     """
     if not directory.is_absolute():
         return "is not an absolute path"
@@ -137,16 +137,16 @@ def distrust(directory: Path) -> str | None:
             if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > _LINKS:
-                    return f"lies behind too many symbolic links, {way} the last"
+                    return f"is behind too many symbolic links, the last is {way}"
                 if status.st_uid not in (0, os.geteuid()):
-                    return f"lies behind the symbolic link {way} of another user"
+                    return f"is behind the symbolic link {way} of another user"
                 target = way.readlink()
                 parts[:0] = target.parts[1:] if target.is_absolute() else target.parts
                 way = Path(target.anchor) if target.is_absolute() else way.parent
             elif parts and others_may_write(status) and not status.st_mode & stat.S_ISVTX:
-                return f"lies in {way}, which others may write to"
+                return f"is in {way}, which other users can write to"
         except OSError as error:
-            return f"can't be looked at: {error.strerror}"
+            return f"cannot be accessed: {error.strerror}"
     status = way.stat()
     if not stat.S_ISDIR(status.st_mode):
         return "is not a directory"
@@ -154,24 +154,24 @@ def distrust(directory: Path) -> str | None:
 
 
 def distrust_file(status: os.stat_result) -> str | None:
-    """The same of one opened file or directory, whatever is around it."""
+    """Explain why other users could write to one open file or directory; return None if they cannot."""
     if status.st_uid != os.geteuid():
         try:
             return f"belongs to user {pwd.getpwuid(status.st_uid).pw_name}"
         except KeyError:
             return f"belongs to user {status.st_uid}"
-    return "is open to others for writing" if others_may_write(status) else None
+    return "can be written by other users" if others_may_write(status) else None
 
 
 def others_may_write(status: os.stat_result) -> bool:
-    """Whether a user that isn't the owner may write: a group of this user alone is nobody else."""
+    """Return whether other users than the owner can write; this user's private group does not count."""
     if status.st_mode & stat.S_IWOTH:
         return True
     return bool(status.st_mode & stat.S_IWGRP) and not _is_private(status.st_gid)
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group is this user's own, of the same name and without another member, as is usual."""
+    """Return whether a group is this user's private group, with the same name and no other members."""
     try:
         user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
@@ -182,26 +182,26 @@ def _is_private(group: int) -> bool:
 # Compiled libraries
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
-# Infinities and NaN keep their meaning; errno and floating-point exceptions are of no use here.
+# Infinities and NaN keep their meaning; errno and floating-point exceptions are not needed.
 FLAGS = ["-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math"]
-# For the processor at hand: as most compilers call it, as some on ARM do, or not at all.
+# For the current processor: the option of most compilers, the option of some on ARM, or none.
 PROCESSORS = ["-march=native", "-mcpu=native", ""]
-TIMEOUT = 300.0  # seconds for a compilation
+TIMEOUT = 300.0  # seconds per compilation
 VERSION_TIMEOUT = 10.0
-ATTEMPTS = 10  # to put a library in its place, against processes that do the same
+ATTEMPTS = 10  # to move a library to its directory while other processes do the same
 
 
 class BuildError(Exception):
-    """Why there is no library, in one clause."""
+    """The reason, in one clause, why a library is not available."""
 
 
 @contextlib.contextmanager
 def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
-    """Give the path of the library of C++ `source`: a kept one, or a new one that `check(path)` let pass.
+    """Yield the path of the library of C++ `source`: a stored one, or a new one that passed `check(path)`.
 
-    Load it inside the block: the path may end with it. Kept are libraries under `cache_directory()`. Where
-    that can't be written to, or others than this user can write, the library is made for this process
-    alone. `BuildError`: there is no compiler, or it failed; an exception of `check` goes through.
+    Load it inside the block, because the path may be removed afterwards. Libraries are stored in
+    `cache_directory()`. If that is not writable, or other users can write to it, the library is made for this
+    process only. `BuildError` if no compiler is found or compilation fails; exceptions of `check` pass.
     """
     compiler = find_compiler()
     cache = cache_directory()
@@ -215,9 +215,9 @@ def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
             try:
                 directory = _workshop(cache, stack)
             except UsageError:
-                reason = "can't be written"
+                reason = "is not writable"
         if reason is not None:
-            log(f"{cache}: {reason}: the kernel is compiled for this process alone")
+            log(f"{cache} {reason}; the kernel is compiled for this process only")
             directory = _workshop(None, stack)
         built = directory / LIBRARY
         compile_library(compiler, source, built)
@@ -229,16 +229,16 @@ def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def find_compiler() -> list[str]:
-    """The command of a C++ compiler: $CXX, else the first of g++, c++ and clang++ on the PATH."""
+    """Return the command of a C++ compiler: $CXX, else the first of g++, c++ and clang++ on the PATH."""
     named = os.environ.get("CXX", "")
     try:
         own = shlex.split(named)
     except ValueError as error:
-        raise BuildError(f"CXX is not a command: {named!r} ({error})") from None
+        raise BuildError(f"CXX must be a command, not {named!r} ({error})") from None
     if own:
         found = shutil.which(own[0])
         if found is None:
-            raise BuildError(f"the compiler {own[0]!r} that CXX names was not found")
+            raise BuildError(f"the compiler {own[0]!r} from CXX was not found")
         return [found, *own[1:]]
     for name in ("g++", "c++", "clang++"):
         if found := shutil.which(name):
@@ -247,7 +247,7 @@ def find_compiler() -> list[str]:
 
 
 def compile_library(compiler: list[str], source: bytes, target: Path) -> None:
-    """Compile C++ `source` to the shared library `target`; `BuildError` gives the compiler's complaint."""
+    """Compile C++ `source` to the shared library `target`; `BuildError` has the compiler's message."""
     complaint = ""
     for processor in PROCESSORS:
         options = [*FLAGS, *filter(None, [processor]), "-x", "c++", "-", "-o", str(target)]
@@ -269,7 +269,7 @@ def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.Compl
     try:
         out, complaint = process.communicate(source, timeout)
     except BaseException as error:
-        # A compiler is a driver and the programs that it starts.
+        # A compiler consists of a driver and the programs that it starts.
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -286,7 +286,7 @@ def _key(source: bytes, compiler: list[str]) -> str:
 
 
 def _processor() -> str:
-    """What "native" means: the processor's model and the instructions it has."""
+    """Return what "native" depends on: the processor's model and instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -296,20 +296,20 @@ def _processor() -> str:
 
 
 def _prepare(cache: Path) -> str | None:
-    """Make the cache directory; why it isn't to be used, in one clause, or None."""
+    """Create the cache directory; return the reason why it cannot be used, in one clause, or None."""
     try:
         if cache.is_absolute():  # else `distrust` reports it
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        return f"can't be made: {error.strerror}"
+        return f"cannot be created: {error.strerror}"
     return distrust(cache)
 
 
 def open_kept(home: Path) -> Path | None:
-    """A path to the library in `home`, a directory of a trusted cache; None: none there may be loaded.
+    """Return a path to the library in `home`, a directory of a trusted cache; None if none may be loaded.
 
-    It must be as it was kept, and `home` and its files this user's alone. The path names the file that was
-    looked at, whatever is put in its place later.
+    It must be unchanged, and only this user may be able to write `home` and its files. The path refers to the
+    checked file even if the file is replaced later.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -319,8 +319,8 @@ def open_kept(home: Path) -> Path | None:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if os.read(digest, len(found) + 1) != found.encode():
                 return None
-            # For good: the loader knows libraries by their names, and would take this number used again for
-            # the same library.
+            # Never closed: the loader identifies libraries by name, so a reused descriptor number would be
+            # taken for the same library.
             path = Path(f"/proc/self/fd/{os.dup(handle)}")
             return path if path.exists() else home / LIBRARY
     except OSError:
@@ -328,7 +328,7 @@ def open_kept(home: Path) -> Path | None:
 
 
 def _workshop(cache: Path | None, stack: contextlib.ExitStack) -> Path:
-    """An empty directory to build in, which `stack` removes: in the cache, or among the temporary files."""
+    """Return an empty build directory, in the cache or the temporary directory; `stack` removes it."""
     directory = make_scratch(cache).absolute()
     stack.callback(shutil.rmtree, directory, ignore_errors=True)
     if reason := distrust(directory):
@@ -337,13 +337,13 @@ def _workshop(cache: Path | None, stack: contextlib.ExitStack) -> Path:
 
 
 def _publish(directory: Path, home: Path) -> Path | None:
-    """Rename `directory` to `home`, unless another process was faster; the kept library, or None."""
+    """Rename `directory` to `home`, unless another process was faster; return the stored library or None."""
     directory.chmod(0o755)
     for _ in range(ATTEMPTS):
         try:
             directory.rename(home)
         except OSError:
-            if kept := open_kept(home):  # of a process that was faster, and may be loading it
+            if kept := open_kept(home):  # from a faster process that may be loading it
                 return kept
             outgoing = make_scratch(home.parent)
             with contextlib.suppress(OSError):

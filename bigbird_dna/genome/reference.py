@@ -273,7 +273,7 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     shown = progress(chunks, f"preparing {source.name}")
     prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
     for contig, bases in fragments.contigs.items():
-        log(f"{source}: contig {contig!r}: {bases:,} bp in fragments at their positions, N elsewhere")
+        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, N elsewhere")
     return prepared
 
 

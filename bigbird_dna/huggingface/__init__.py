@@ -1,1 +1,1 @@
-"""Exchange with HuggingFace's BigBird: checkpoint directories, weights and tokenizers, read and written."""
+"""Read and write HuggingFace BigBird checkpoints: directories, weights and tokenizers."""

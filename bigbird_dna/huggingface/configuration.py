@@ -1,8 +1,8 @@
-"""HuggingFace BigBird's `config.json` and `EncoderConfig`, one from the other.
+"""Conversion between HuggingFace BigBird's `config.json` and `EncoderConfig`.
 
-Not everything has a counterpart. HuggingFace has no causal or decoder mode here, no rotary positions, no
-extra global tokens; its block-sparse attention has two global and three window blocks, and no dropout of
-attention probabilities. What it does in evaluation is `compatibility: huggingface`.
+Some features have no counterpart. HuggingFace's BigBird has no causal or decoder mode here, no rotary
+positions and no extra global tokens. Its block-sparse attention has two global and three window blocks, and
+no dropout of attention probabilities. `compatibility: huggingface` reproduces its evaluation.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from bigbird_dna.model.weights import check_finite
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE = "big_bird"
 
-# Our field, HuggingFace's key, and what a configuration without the key means.
+# This package's field, HuggingFace's key, and the default for a missing key.
 _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("vocabulary", "vocab_size", 50358),
     ("layers", "num_hidden_layers", 12),
@@ -40,7 +40,7 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("block_size", "block_size", 64),
     ("random_blocks", "num_random_blocks", 3),
 )
-# What a file may ask for at most: far above any model's, and small enough to be compared with its tensors.
+# Upper limits for values in a file: far above any model's, but small enough for comparison with its tensors.
 _MOST = {"layers": 1000, "random_blocks": 1000, "block_size": 1 << 16}
 _MOST_OF_OTHERS = (1 << 31) - 1
 _ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
@@ -57,36 +57,34 @@ _ACTIVATIONS = {
 
 
 def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, source: str) -> EncoderConfig:
-    """The encoder that a `config.json` describes; absent keys mean what they mean in HuggingFace.
+    """The encoder described by a `config.json`; missing keys have HuggingFace's defaults.
 
-    With the `compatibility` "huggingface" block-sparse attention is computed as its evaluation does, with
-    "none" random blocks are drawn as in the paper. `ModelError` names `source` and a key without counterpart.
+    With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
+    with "none", random blocks are drawn as in the paper. `ModelError` names `source` and an unsupported key.
     """
     if values.get("model_type") != MODEL_TYPE:
-        raise ModelError(f"{source}: model_type {_quoted(values.get('model_type'))}, not {MODEL_TYPE!r}")
+        raise ModelError(f"{source}: model_type {_quoted(values.get('model_type'))}, expected {MODEL_TYPE!r}")
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):
-            raise ModelError(f"{source}: {key} is set: decoders have no counterpart")
+            raise ModelError(f"{source}: {key} is set: decoders are not supported")
     position = values.get("position_embedding_type", "absolute")
     if position != "absolute":
-        raise ModelError(f"{source}: position_embedding_type {_quoted(position)} has no counterpart")
+        raise ModelError(f"{source}: position_embedding_type {_quoted(position)} is not supported")
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
     for field, key, table in (
         ("attention", "attention_type", _ATTENTIONS),
         ("activation", "hidden_act", _ACTIVATIONS),
     ):
         if not isinstance(fields[field], str) or fields[field] not in table:
-            raise ModelError(
-                f"{source}: {key} {_quoted(fields[field])} has no counterpart ({', '.join(table)} have)"
-            )
+            raise ModelError(f"{source}: {key} {_quoted(fields[field])} must be one of {', '.join(table)}")
         fields[field] = table[fields[field]]
     sparse = fields["attention"] == "bigbird"
     if sparse:
-        fields["attention_dropout"] = 0.0  # as there
+        fields["attention_dropout"] = 0.0  # as in HuggingFace
     for field, key, _ in _FIELDS:
         most = _MOST.get(field, _MOST_OF_OTHERS)
         if isinstance(fields[field], int | float) and fields[field] > most:
-            raise ModelError(f"{source}: {key} {_quoted(fields[field])}: no model has more than {most:,}")
+            raise ModelError(f"{source}: {key} {_quoted(fields[field])}: must be at most {most:,}")
     for field in ("dropout", "attention_dropout", "layer_norm_epsilon"):
         if type(fields[field]) is int:
             fields[field] = float(fields[field])
@@ -108,14 +106,14 @@ def _quoted(value: Any) -> str:
 def huggingface_config(
     config: EncoderConfig, original: Mapping[str, Any] | None, source: str
 ) -> dict[str, Any]:
-    """The `config.json` of an encoder, without what belongs to a head or the tokenizer.
+    """The `config.json` of an encoder, without keys of the head or tokenizer.
 
-    `original` is the file that the encoder was imported with: kept but for keys whose values differ now.
+    `original` is the file from which the encoder was imported: only keys with changed values are updated.
     """
     if config.causal:
         raise ModelError(
-            f"{source}: encoder.causal: HuggingFace's BigBird sees both sides of a token; a causal model has "
-            "no counterpart there"
+            f"{source}: encoder.causal: HuggingFace's BigBird is bidirectional and does not support causal "
+            "models"
         )
     _check_exportable(config, source)
     values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
@@ -135,7 +133,7 @@ def huggingface_config(
 
 
 def _inverse(table: dict[str, str]) -> dict[str, str]:
-    """Our names → theirs, the first of several."""
+    """This package's names → HuggingFace's, the first of several."""
     return {ours: theirs for theirs, ours in reversed(table.items())}
 
 
@@ -143,7 +141,7 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
     if config.attention not in _ATTENTIONS.values():
         known = " and ".join(_ATTENTIONS.values())
         raise ModelError(
-            f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird has {known} only"
+            f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird supports only {known}"
         )
     needed: dict[str, Any] = {
         "position_encoding": "learned",
@@ -159,14 +157,14 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
     for field, value in needed.items():
         found = getattr(config, field)
         if found != value:
-            raise ModelError(f"{source}: encoder.{field} {found}: HuggingFace's BigBird has {value} only")
+            raise ModelError(f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}")
 
 
-# Names of BigBird's weights here and in HuggingFace's checkpoints, and the shapes that tensors must have
+# Names of BigBird's weights in this package and in HuggingFace's checkpoints, and the required tensor shapes.
 
 
-OWN_KEY = "bigbird_dna"  # of an exported config.json: what the model was here
-UNUSED_FILE = "huggingface.safetensors"  # of an imported model: weights that no head reads
+OWN_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
+UNUSED_FILE = "huggingface.safetensors"  # file of an imported model: weights that no head uses
 
 _EMBEDDINGS = {
     "token": "word_embeddings",
@@ -187,12 +185,12 @@ _LAYER = {
 
 
 class Architecture(NamedTuple):
-    """A class of HuggingFace's, the task that it is here, and the names of its head's parts."""
+    """A HuggingFace class, its task in this package, and the names of its head's parts."""
 
     name: str
     task: Task
     head: dict[str, str]
-    prefix: str = "bert."  # of the encoder's tensors
+    prefix: str = "bert."  # prefix of the encoder's tensors
 
 
 _MASKED_TOKENS = {
@@ -232,7 +230,7 @@ ARCHITECTURES = {
     )
 }
 
-# Names of one and the same tensor, the one that HuggingFace writes nowadays first.
+# Alternative names of the same tensor; current HuggingFace versions write the first one.
 TIED = (
     ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
     ("cls.predictions.bias", "cls.predictions.decoder.bias"),
@@ -240,7 +238,7 @@ TIED = (
 
 
 def huggingface_name(name: str, architecture: Architecture) -> str | None:
-    """The name there of the tensor that is called `name` here; None if it has none."""
+    """HuggingFace's name of the tensor called `name` in this package; None if it has none."""
     part, _, kind = name.rpartition(".")
     first, _, rest = part.partition(".")
     if first != "encoder":
@@ -255,25 +253,25 @@ def huggingface_name(name: str, architecture: Architecture) -> str | None:
 
 
 def pooler_shapes(architecture: Architecture, hidden: int) -> dict[str, tuple[int, ...]]:
-    """Of the projection of [CLS], which most checkpoints have and only the next-sentence head reads."""
+    """Shapes of the [CLS] projection, which most checkpoints contain and only the next-sentence head uses."""
     own = f"{architecture.prefix}pooler"
     return {f"{own}.weight": (hidden, hidden), f"{own}.bias": (hidden,)}
 
 
 def is_buffer(name: str) -> bool:
-    """Whether older checkpoints hold it although it follows from the configuration."""
+    """Whether a tensor of older checkpoints is redundant, as it follows from the configuration."""
     return name.endswith(("embeddings.position_ids", "embeddings.token_type_ids"))
 
 
 def is_attention_bias(name: str) -> bool:
-    """Whether it is a bias that checkpoints with `use_bias: false` lack (a name here or there)."""
+    """Whether a tensor (name in either format) is a bias that checkpoints with `use_bias: false` lack."""
     return name.endswith(("query.bias", "key.bias", "value.bias"))
 
 
 def check_sizes(
     tensors: Mapping[str, StoredTensor], config: EncoderConfig, architecture: Architecture, directory: Path
 ) -> None:
-    """`ModelError` unless the encoder's sizes are those of its embeddings and its layers are there."""
+    """`ModelError` unless the encoder's sizes match its embeddings and its layers are complete."""
     for part, rows in (
         *(("token", config.vocabulary), ("position", config.max_length)),
         ("segment", config.segments),
@@ -294,10 +292,10 @@ def read_weights(
     directory: Path,
     unused: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, Tensor]:
-    """Weights of the shapes of a `network`'s, by their names here; `named` gives those there.
+    """Weights with the shapes of a `network`, by this package's names; `named` maps to checkpoint names.
 
     `ModelError` for a tensor that is missing, unexpected, of another shape, not floating point or not finite.
-    `optional` ones (names there) may be missing, and are zero then; further ones may be there if `unused`.
+    `optional` tensors (checkpoint names) are zero if missing; others than these must be in `unused`.
     """
     names, unused = {name: named(name) for name in network}, unused or {}
     shapes = {name: tuple(like.shape) for name, like in network.items()}
@@ -307,7 +305,7 @@ def read_weights(
     for name in sorted(tensors.keys() - {*names.values()}):
         if name not in unused:
             found = shortened(repr(name))
-            raise ModelError(f"{directory}: unexpected tensor {found}: {owner} has no such part")
+            raise ModelError(f"{directory}: unexpected tensor {found}, not part of {owner}")
         check_tensor(tensors, name, unused[name], directory)
     weights = {}
     for name, theirs in names.items():
@@ -327,14 +325,14 @@ def their_name(name: str, architecture: Architecture) -> str:
 def check_tensor(
     tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path
 ) -> None:
-    """`ModelError` unless a checkpoint has a tensor of this name and shape, of floating point."""
+    """`ModelError` unless a checkpoint has a floating-point tensor of this name and shape."""
     if name not in tensors:
         raise ModelError(f"{directory}: tensor {name!r} is missing")
     found = tensors[name]
     if found.shape != shape:
         raise ModelError(
             f"{directory}: tensor {name!r} has shape {shortened(str(found.shape))}, "
-            f"config.json asks for {shape}"
+            f"config.json specifies {shape}"
         )
     if found.dtype is None:
-        raise ModelError(f"{directory}: tensor {name!r} is not floating point, or of a type that is not read")
+        raise ModelError(f"{directory}: tensor {name!r} has an unsupported type; expected floating point")

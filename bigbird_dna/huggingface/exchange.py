@@ -1,10 +1,10 @@
-"""Reads checkpoints of HuggingFace's BigBird as models, and writes models as such.
+"""Import HuggingFace BigBird checkpoints as models, and export models as checkpoints.
 
-An imported model remembers in `settings.huggingface` what its network has no use for: the original
-`config.json`, the architecture, under how many names tied tensors were stored, the type of the numbers; and
-in `huggingface.safetensors` weights that no head reads. With these it is exported as it came, bit for bit.
-Buffers that follow from the configuration (position ids in old checkpoints) are left out, and so is what
-`auto_map` names: no code of a checkpoint is ever run.
+An imported model stores in `settings.huggingface` what its network does not need: the original `config.json`,
+the architecture, the names under which tied tensors were stored, and the type of the values. The file
+`huggingface.safetensors` contains weights that no head uses. An export thus restores the checkpoint bit for
+bit. Buffers that follow from the configuration (position ids in old checkpoints) are omitted, as is code
+named in `auto_map`: no code of a checkpoint is ever executed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,28 +58,28 @@ from bigbird_dna.tokens.interface import Tokenizer
 def import_huggingface(
     directory: Path, output: Path, compatibility: Compatibility = "huggingface", tokenizer: Path | None = None
 ) -> LoadedModel:
-    """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
+    """Write the model directory `output` from a HuggingFace checkpoint, and return the model.
 
-    `directory` has `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards)
-    and a tokenizer, unless a file `tokenizer` is given. `compatibility` as of `encoder_config`. `ModelError`:
-    a file is missing or damaged; architecture or a key of the configuration has no counterpart; a tensor is
-    missing, unexpected or of another shape; or the tokenizer's ids go beyond the model's.
+    `directory` contains `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or sharded)
+    and a tokenizer, unless a `tokenizer` file is given. For `compatibility` see `encoder_config`.
+    `ModelError`: a file is missing or damaged; the architecture or a key of the configuration is unsupported;
+    a tensor is missing, unexpected or of another shape; or the tokenizer's ids exceed the vocabulary.
     """
     check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
     path = directory / "config.json"
     if not directory.is_dir():
-        raise ModelError(f"{directory}: no such checkpoint directory")
+        raise ModelError(f"{directory}: checkpoint directory not found")
     if not path.is_file():
         raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
     values = read_mapping(path)
     if "auto_map" in values:
-        log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
+        log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
     tied = join_tied(tensors, TIED, directory)
-    # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
+    # config.json is not trusted: its sizes are compared with the tensors' before anything is built.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -120,9 +120,7 @@ def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
     found = shortened(repr(names[0])) if names else "(none named)"
-    raise ModelError(
-        f"{path}: architecture {found} has no counterpart; these have: {', '.join(ARCHITECTURES)}"
-    )
+    raise ModelError(f"{path}: architecture {found} is not supported; supported: {', '.join(ARCHITECTURES)}")
 
 
 def _head(
@@ -133,16 +131,16 @@ def _head(
     tensors: Mapping[str, StoredTensor],
     path: Path,
 ) -> tuple[Settings, EncoderConfig]:
-    """Settings of the head, and the encoder's: for an exported model, as they were before its export."""
+    """Settings of the head and of the encoder; for an exported model, those before its export."""
     settings: dict[str, Any] = {}
     if architecture.task == "pretraining":
         settings["next_sentence"] = architecture.name == "BigBirdForPreTraining"
     elif architecture.task == "question-answering":
-        # The end of the question is found by it, there as here.
+        # This token marks the end of the question in both packages.
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
             found = shortened(repr(sep_id))
-            raise ModelError(f"{path}: sep_token_id {found}, the tokenizer's is {tokenizer.sep_id}")
+            raise ModelError(f"{path}: sep_token_id {found} differs from the tokenizer's {tokenizer.sep_id}")
     elif architecture.task == "classification":
         settings |= {**_labels(values, config, tensors, path), "pooling": "cls"}
     task = architecture.task
@@ -162,15 +160,15 @@ def _head(
 def _labels(
     values: Mapping[str, Any], config: EncoderConfig, tensors: Mapping[str, StoredTensor], path: Path
 ) -> dict[str, Any]:
-    """How many outputs a classifier has, by its weights, and what they are called."""
+    """The number of a classifier's outputs, from its weights, and their labels."""
     weight = tensors.get("classifier.out_proj.weight")
     shape = weight.shape if weight else (0, config.hidden)
     names = values.get("id2label") or {}
     if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
-        raise ModelError(f"{path}: id2label doesn't map numbers to names")
+        raise ModelError(f"{path}: id2label must map numbers to names")
     if len(shape) != 2 or shape[1] != config.hidden or not shape[0] or len(names) not in (0, shape[0]):
         found = shortened(str(shape))
-        raise ModelError(f"{path}: {len(names)} labels, classifier.out_proj.weight has shape {found}")
+        raise ModelError(f"{path}: {len(names)} labels, but classifier.out_proj.weight has shape {found}")
     labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(shape[0])]
     return {"outputs": shape[0], "labels": labels}
 
@@ -190,7 +188,7 @@ def join_tied(
             like = tensor.dtype and (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
             if not like or not torch.equal(other.read(), tensor.read()):
                 raise ModelError(
-                    f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
+                    f"{directory}: {name!r} differs from {names[0]!r}: untied weights are not supported"
                 )
         for name in names:
             del tensors[name]
@@ -205,11 +203,11 @@ _NUMBERS = {
 
 
 def export_huggingface(path: Path, output: Path) -> str:
-    """Write the model directory `path` as a checkpoint of HuggingFace's to `output`; returns its class.
+    """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
-    A promoter model becomes a `BigBirdForSequenceClassification` with one output, the logit of a promoter.
-    The tokenizer goes with it, in files that `AutoTokenizer` reads. `ModelError`: HuggingFace's BigBird lacks
-    something that the model has.
+    A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
+    promoter. The tokenizer is included, in files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird
+    does not support a feature of the model.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -222,14 +220,14 @@ def export_huggingface(path: Path, output: Path) -> str:
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
-    # The type of its numbers, if that holds each of them, as it does in a model that was only imported.
+    # The original type if it represents every value exactly, as for a model that was only imported.
     kind = _NUMBERS[remembered.get("dtype", "float32")]
     if not all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values()):
         kind = torch.float32
     key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
     if key in values or not remembered:
         values[key] = str(kind).removeprefix("torch.")
-    # Copies: safetensors refuses tensors that share memory.
+    # Cloned: safetensors rejects tensors that share memory.
     tensors = {name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     with atomic_directory(output) as temporary:
         write_json(temporary / "config.json", values)
@@ -239,14 +237,14 @@ def export_huggingface(path: Path, output: Path) -> str:
     if model.config.attention == "bigbird" and model.config.compatibility == "none":
         full = (5 + 2 * model.config.random_blocks) * model.config.block_size
         log(
-            f"{output}: HuggingFace's evaluation draws no random blocks: above {full:,} tokens its outputs "
+            f"{output}: HuggingFace's evaluation uses no random blocks: above {full:,} tokens its outputs "
             "differ from this model's"
         )
     return architecture.name
 
 
 def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
-    """What the model remembers of the checkpoint that it was imported from; {} if it wasn't."""
+    """Details of the checkpoint from which the model was imported; {} if it was not imported."""
     if not model.settings.huggingface:
         return {}
     try:
@@ -255,7 +253,7 @@ def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
         raise ModelError(f"{path}/config.json: settings.huggingface: {error_text(error)}") from None
     for first, names in found.get("tied", {}).items():
         if not any(first == group[0] and {*names} <= {*group} for group in TIED):
-            raise ModelError(f"{path}/config.json: settings.huggingface: tied weights that no checkpoint has")
+            raise ModelError(f"{path}/config.json: settings.huggingface: invalid tied weights")
     return found
 
 
@@ -274,16 +272,14 @@ def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], pa
         return ARCHITECTURES[remembered["architecture"]]
     settings = model.settings
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
-        raise ModelError(
-            f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird classifies by [CLS] only"
-        )
+        raise ModelError(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
     if isinstance(settings, PromoterSettings) and settings.offsets is not None:
         raise ModelError(
-            f"{path}: reads base positions, which HuggingFace's BigBird lacks: to export a promoter model, "
+            f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
             "train it with promoters.model.base_positions: false and promoters.model.ensemble: false"
         )
     if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
-        raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird classifies by two layers")
+        raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")
     if isinstance(settings, PretrainingSettings):
         trained = settings.next_sentence
         return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
@@ -291,11 +287,11 @@ def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], pa
     for found in ARCHITECTURES.values():
         if found.task == task:
             return found
-    raise ModelError(f"{path}: HuggingFace's BigBird has nothing like a {model.task} model")
+    raise ModelError(f"{path}: HuggingFace's BigBird does not support {model.task} models")
 
 
 def _fresh_values(model: LoadedModel) -> dict[str, Any]:
-    """The part of config.json that heads and tokenizer decide, for a model that was never imported."""
+    """Keys of config.json from head and tokenizer, for a model that was not imported."""
     tokenizer = model.tokenizer
     values: dict[str, Any] = {
         "pad_token_id": tokenizer.pad_id,
@@ -315,7 +311,7 @@ def _fresh_values(model: LoadedModel) -> dict[str, Any]:
         values["id2label"] = {str(index): name for index, name in enumerate(names)}
         values["label2id"] = {name: index for index, name in enumerate(names)}
     if model.task == "promoter":
-        # One output means regression there unless this says that it is a logit.
+        # HuggingFace treats one output as regression unless this key declares it a logit.
         values["problem_type"] = "multi_label_classification"
     return values
 
@@ -328,22 +324,22 @@ def _exported_tensors(
     for name, tensor in model.network.state_dict().items():
         if is_attention_bias(name) and not has_biases:
             if tensor.any():
-                raise ModelError(f"{path}: {name} isn't zero, though its config.json had no biases")
+                raise ModelError(f"{path}: {name} must be zero, because its config.json had no biases")
             continue
         theirs = huggingface_name(name, architecture)
         if theirs is None:
-            raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
+            raise ModelError(f"{path}: {architecture.name} does not support {name!r}")
         tensors[theirs] = tensor
     shapes, unused = pooler_shapes(architecture, model.config.hidden), path / UNUSED_FILE
-    if unused.is_file():  # weights that no head reads, as they were imported
+    if unused.is_file():  # weights that no head uses, as imported
         for name, stored in read_tensor_file(unused).items():
             if stored.shape != shapes.get(name) or stored.dtype is None:
                 raise ModelError(
-                    f"{unused}: tensor {shortened(repr(name))} is not one of {architecture.name}'s"
+                    f"{unused}: tensor {shortened(repr(name))} is not part of {architecture.name}"
                 )
             tensors[name] = stored.read()
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
-        # Nothing reads it, but HuggingFace would draw it at random and warn.
+        # Unused, but HuggingFace would initialize it randomly and warn.
         for name, shape in shapes.items():
             tensors.setdefault(name, torch.zeros(shape))
     for first, names in remembered.get("tied", {}).items():

@@ -1,10 +1,10 @@
-"""Tensors of a checkpoint directory, in any of the files that HuggingFace's library writes.
+"""Tensors of a checkpoint directory, in all file formats of HuggingFace's library.
 
-No code of the checkpoint is run: safetensors holds none, and PyTorch's pickles are not unpickled. A pickle is
-a program; those that `torch.save` writes for a dictionary of tensors use few of its instructions, and these
-are followed here and no others. No function of a pickle is ever looked up, and a tensor is only described.
-What a file says of its tensors is known before any of them is read, and is checked against the file's size:
-nothing is allocated on its word, which `torch.load(weights_only=True)` does for files of PyTorch before 1.6.
+No code of the checkpoint is executed: safetensors contains none, and pickles are interpreted, not unpickled.
+A pickle is a program; those written by `torch.save` for a dictionary of tensors use few instructions, and
+only these are followed here. Functions named in a pickle are never looked up, and tensors are only described.
+Descriptions are checked against the file size before any tensor is read. Memory is not allocated on the
+file's claims alone, unlike in `torch.load(weights_only=True)` for files of PyTorch before 1.6.
 """
 
 import io
@@ -28,8 +28,8 @@ from bigbird_dna.errors import ModelError, error_text, shortened
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
-_LARGEST_HEADER = 1 << 24  # bytes of a file that say what is in it
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # of files that PyTorch wrote before its version 1.6
+_LARGEST_HEADER = 1 << 24  # maximum bytes of a file's table of contents
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # of files written by PyTorch before version 1.6
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _STORAGES = {
     "DoubleStorage": torch.float64,
@@ -51,18 +51,18 @@ _UNREADABLE = (
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file: what the file says of it, and how to read it."""
+    """A tensor in a file: its description, and a function to read it."""
 
     shape: tuple[int, ...]
-    dtype: torch.dtype | None  # none: numbers that no weight is made of
+    dtype: torch.dtype | None  # None: a type that weights cannot have
     read: Callable[[], Tensor]
-    """`ModelError` if the file is damaged where the tensor is."""
+    """Raises `ModelError` if the file is damaged at the tensor."""
 
 
 def read_tensors(directory: Path) -> dict[str, StoredTensor]:
-    """All tensors by name: of `model.safetensors`, else its shards, else `pytorch_model.bin` or its shards.
+    """All tensors by name, from `model.safetensors`, else its shards, else `pytorch_model.bin` or its shards.
 
-    `ModelError`: none of them is there, or one is damaged or holds anything but tensors.
+    `ModelError`: no file is present, or one is damaged or contains anything but tensors.
     """
     for name in WEIGHTS:
         if (directory / name).is_file():
@@ -70,41 +70,41 @@ def read_tensors(directory: Path) -> dict[str, StoredTensor]:
         index = directory / f"{name}.index.json"
         if index.is_file():
             return _read_shards(index)
-    raise ModelError(f"{directory}: no weights: neither {' nor '.join(WEIGHTS)}, nor their shards")
+    raise ModelError(f"{directory}: weights missing: expected {' or '.join(WEIGHTS)}, or their shards")
 
 
 def _read_shards(index: Path) -> dict[str, StoredTensor]:
     places = read_mapping(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise ModelError(f"{index}: damaged: it maps no tensors to files")
+        raise ModelError(f"{index}: damaged: weight_map must map tensors to files")
     tensors: dict[str, StoredTensor] = {}
     for name in sorted(set(places.values())):
-        # A file of another directory is not one of the checkpoint's.
+        # Files of other directories are not part of the checkpoint.
         if Path(name).name != name or name in ("", "..") or len(name) > 255 or not name.isprintable():
             raise ModelError(f"{index}: shard {shortened(repr(name))} is not a plain file name")
         if not (index.parent / name).is_file():
-            raise ModelError(f"{index.parent / name}: no such file, though {index.name} names it")
+            raise ModelError(f"{index.parent / name}: file not found, but listed in {index.name}")
         found = read_tensor_file(index.parent / name)
         if twice := sorted(found.keys() & tensors.keys()):
-            raise ModelError(f"{index.parent / name}: tensor {shortened(repr(twice[0]))} is in two files")
+            raise ModelError(f"{index.parent / name}: tensor {shortened(repr(twice[0]))} is in several files")
         tensors |= found
     return tensors
 
 
 def read_tensor_file(path: Path) -> dict[str, StoredTensor]:
-    """All tensors of one file by name; `ModelError` if it is damaged or holds anything but tensors."""
+    """All tensors of one file by name; `ModelError` if it is damaged or contains anything but tensors."""
     try:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)
         tensors, read = _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
     except _OtherThing as error:
-        raise ModelError(f"{path}: holds other things than tensors: {error_text(error)}") from None
+        raise ModelError(f"{path}: contains other objects than tensors: {error_text(error)}") from None
     except _UNREADABLE as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    # Tied weights are two tensors of one storage; many tensors of one storage would swell.
+    # Tied weights are two tensors of one storage; many tensors of one storage would exhaust memory.
     stored = sum(storage.numbers for storage in {tensor.storage for tensor in tensors.values()})
     if sum(math.prod(tensor.shape) for tensor in tensors.values()) > 2 * stored:
-        raise ModelError(f"{path}: its tensors are larger than the {stored:,} numbers that it holds")
+        raise ModelError(f"{path}: the tensors exceed the {stored:,} stored numbers")
 
     @cache
     def numbers(storage: _Storage) -> Tensor:
@@ -129,10 +129,10 @@ def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
     if size > _LARGEST_HEADER:
-        raise ValueError(f"a header of {size:,} bytes")
+        raise ValueError(f"the header has {size:,} bytes, above the limit")
     file: Any = safe_open(path, framework="pt")
     tensors = {}
-    for name in file.keys():  # noqa: SIM118 (it is no mapping)
+    for name in file.keys():  # noqa: SIM118 (not a mapping)
         part = file.get_slice(name)
         read = partial(_readable, partial(file.get_tensor, name), path)
         tensors[name] = StoredTensor(tuple(part.get_shape()), _FLOATS.get(part.get_dtype()), read)
@@ -147,14 +147,14 @@ def _readable(read: Callable[[], Tensor], path: Path) -> Tensor:
 
 
 class _OtherThing(ValueError):
-    """A pickle holds what is neither a tensor nor a plain container of them."""
+    """A pickle contains an object that is neither a tensor nor a plain container of tensors."""
 
 
 class _Storage(NamedTuple):
-    """Numbers in a row that tensors are views of."""
+    """A contiguous array of numbers of which tensors are views."""
 
     dtype: torch.dtype
-    key: str  # names them in the file
+    key: str  # the array's name in the file
     numbers: int
 
     @property
@@ -163,7 +163,7 @@ class _Storage(NamedTuple):
 
 
 class _PickledTensor(NamedTuple):
-    """A view of a storage that doesn't reach beyond it, nor is larger than it."""
+    """A view of a storage, within its bounds and no larger than it."""
 
     storage: _Storage
     offset: int
@@ -175,24 +175,24 @@ _Found = tuple[dict[str, _PickledTensor], Callable[[_Storage], bytes]]
 
 
 def _read_zip(path: Path) -> _Found:
-    """The tensors of a file that PyTorch writes nowadays: an archive of a pickle and of storages."""
+    """The tensors of a file in PyTorch's current format: an archive of a pickle and of storages."""
     with zipfile.ZipFile(path) as archive:
         members = {member.filename: member for member in archive.infolist()}
         if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
-            raise ValueError("compressed, which PyTorch's files are not")
+            raise ValueError("the archive is compressed, unlike PyTorch's files")
         if sum(member.file_size for member in members.values()) > path.stat().st_size:
-            raise ValueError("its members are larger than the file")
+            raise ValueError("the archive's members are larger than the file")
         pickles = [name for name in members if name.endswith("/data.pkl")]
         if len(pickles) != 1 or members[pickles[0]].file_size > _LARGEST_HEADER:
-            raise ValueError("not one pickle of tensors, or too large a one")
+            raise ValueError("expected exactly one pickle of limited size")
         home = pickles[0].removesuffix("data.pkl")
         if f"{home}byteorder" in members and archive.read(f"{home}byteorder") != b"little":
-            raise ValueError("its numbers are not little-endian")
+            raise ValueError("the numbers are not little-endian")
         tensors = _only_tensors(_read_pickle(io.BytesIO(archive.read(pickles[0]))))
     for tensor in tensors.values():
         member = members.get(f"{home}data/{tensor.storage.key}")
         if member is None or min(member.file_size, member.compress_size) < tensor.storage.bytes:
-            raise ValueError(f"storage {shortened(repr(tensor.storage.key))} is missing or cut off")
+            raise ValueError(f"storage {shortened(repr(tensor.storage.key))} is missing or truncated")
 
     def read(storage: _Storage) -> bytes:
         with zipfile.ZipFile(path) as archive:
@@ -202,19 +202,19 @@ def _read_zip(path: Path) -> _Found:
 
 
 def _read_legacy(path: Path) -> _Found:
-    """The tensors of a file of PyTorch's before 1.6: pickles one after the other, then the storages."""
+    """The tensors of a file of PyTorch before 1.6: concatenated pickles, then the storages."""
     content = path.read_bytes()
     stream = io.BytesIO(content)
     if _read_pickle(stream) != _LEGACY_MAGIC:
-        raise _OtherThing("not one of PyTorch's files")
-    _read_pickle(stream)  # the protocol
+        raise _OtherThing("not a PyTorch file")
+    _read_pickle(stream)  # protocol version
     system = _read_pickle(stream)
     if not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise ValueError("its numbers are not little-endian")
+        raise ValueError("the numbers are not little-endian")
     tensors = _only_tensors(_read_pickle(stream))
     keys = _read_pickle(stream)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ValueError("its storages have no names")
+        raise ValueError("the storages have no names")
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
     starts, position = {}, stream.tell()
     for key in keys:
@@ -225,7 +225,7 @@ def _read_legacy(path: Path) -> _Found:
         starts[storage] = position + 8
         position += 8 + storage.bytes
         if count != storage.numbers or position > len(content):
-            raise ValueError(f"storage {shortened(repr(key))} is cut off")
+            raise ValueError(f"storage {shortened(repr(key))} is truncated")
     if missing := storages.keys() - keys:
         raise ValueError(f"storage {shortened(repr(min(missing)))} is missing")
     return tensors, lambda storage: content[starts[storage] : starts[storage] + storage.bytes]
@@ -236,12 +236,12 @@ def _only_tensors(values: Any) -> dict[str, _PickledTensor]:
         raise _OtherThing("not a dictionary of tensors")
     storages = {tensor.storage for tensor in values.values()}
     if len({storage.key for storage in storages}) < len(storages):
-        raise ValueError("two storages with one name")
+        raise ValueError("several storages have the same name")
     return values
 
 
 class _Name(NamedTuple):
-    """Something in a module, by name only."""
+    """An object of a module, by name only."""
 
     module: str
     name: str
@@ -251,14 +251,14 @@ class _Name(NamedTuple):
 
 
 class _Dictionary(dict[str, Any]):
-    """Of names; what attributes it is given, versions of modules, nothing needs."""
+    """A dictionary with string keys; its attributes (module versions) are ignored."""
 
     def __init__(self) -> None:
         super().__init__()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not isinstance(key, str):
-            raise _OtherThing("a dictionary whose keys are not names")
+            raise _OtherThing("a dictionary with keys other than strings")
         super().__setitem__(key, value)
 
     def __setstate__(self, _: Any) -> None:
@@ -267,21 +267,21 @@ class _Dictionary(dict[str, Any]):
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _PickledTensor:
     if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
-        raise ValueError("its pickle has a damaged tensor")
+        raise ValueError("the pickle has a damaged tensor")
     numbers = (offset, *shape, *strides)
     possible = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     if not possible or len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS:
-        raise ValueError("its pickle has a tensor of impossible shape")
+        raise ValueError("the pickle has a tensor of invalid shape")
     count = math.prod(shape)
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if count and (last >= storage.numbers or count > storage.numbers):
-        raise ValueError(f"a tensor of shape {shape} asks for more than the {storage.numbers} numbers stored")
+        raise ValueError(f"a tensor of shape {shape} exceeds the {storage.numbers} stored numbers")
     return _PickledTensor(storage, offset, shape, strides)
 
 
 def _parameter(tensor: Any, *_: Any) -> _PickledTensor:
     if not isinstance(tensor, _PickledTensor):
-        raise ValueError("its pickle has a damaged tensor")
+        raise ValueError("the pickle has a damaged tensor")
     return tensor
 
 
@@ -302,9 +302,9 @@ _FOLLOWED = {
 
 
 class _Reader(pickle._Unpickler):
-    """Python's own reader (that in C sizes its memory by the pickle's word), of which names lead nowhere."""
+    """Python's own reader, without lookup of names; the C version allocates memory by the pickle's claims."""
 
-    dispatch = {  # noqa: RUF012 (as the class that it is of has it)
+    dispatch = {  # noqa: RUF012 (as in the parent class)
         **{
             code: step
             for code, step in pickle._Unpickler.dispatch.items()
@@ -323,16 +323,16 @@ class _Reader(pickle._Unpickler):
         if kind != "storage" or not isinstance(dtype, _Name) or dtype.module != "torch":
             raise _OtherThing("an unknown storage")
         if not isinstance(key, str) or type(numbers) is not int or numbers < 0:
-            raise ValueError("its pickle has a damaged storage")
+            raise ValueError("the pickle has a damaged storage")
         if dtype.name not in _STORAGES:
             raise _OtherThing(f"a storage of the type {dtype.name}")
         return _Storage(_STORAGES[dtype.name], key, numbers)
 
 
 def _read_pickle(stream: io.BytesIO) -> Any:
-    """The value of the pickle that begins here, of which tensors are only described; leaves its end.
+    """Value of the pickle at the stream's position, with tensors only described; stops at its end.
 
-    `_OtherThing`: it asks for anything but tensors; `ValueError`: it is damaged.
+    `_OtherThing`: the pickle contains anything but tensors; `ValueError`: it is damaged.
     """
     try:
         return _Reader(stream).load()
@@ -341,4 +341,4 @@ def _read_pickle(stream: io.BytesIO) -> Any:
             raise _OtherThing(f"instruction {name}") from None
     except (pickle.UnpicklingError, AttributeError, EOFError, IndexError, TypeError, struct.error):
         pass
-    raise ValueError(f"its pickle is damaged before byte {stream.tell()}")
+    raise ValueError(f"the pickle is damaged before byte {stream.tell()}")

@@ -1,8 +1,8 @@
-"""Tokenizer files that HuggingFace's `AutoTokenizer` reads, and what its files say about special pieces.
+"""Tokenizer files for HuggingFace's `AutoTokenizer`, and the special tokens specified in its files.
 
-SentencePiece's BPE and that of the `tokenizers` library differ in what they are told: the former has pieces
-with an order, and joins any two neighbors whose joint text is a piece; the latter has a list of pairs. The
-pairs of a piece are therefore all its divisions into two pieces, in the order of the pieces.
+The BPE of SentencePiece and of the `tokenizers` library differ in their inputs. SentencePiece has an ordered
+vocabulary and joins any two adjacent tokens whose concatenation is a token; `tokenizers` has a list of pairs.
+The pairs of a token are therefore all its divisions into two tokens, in vocabulary order.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
-OWN_FILE = "bigbird_dna.model"  # a DnaTokenizer's own file beside its tokenizer.json
+OWN_FILE = "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 _TEXT_FILE = "spiece.model"
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
@@ -24,8 +24,8 @@ _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 def find_tokenizer(directory: Path, vocabulary: int, file: Path | None = None) -> Tokenizer:
     """The tokenizer of a checkpoint directory whose model has `vocabulary` ids.
 
-    Looked for in this order: `file`; the package's own file; `tokenizer.json`; `spiece.model`. `ModelError`
-    if there is none, or its ids go beyond the model's.
+    Searched in this order: `file`; the package's own file; `tokenizer.json`; `spiece.model`. `ModelError` if
+    none is found, or its ids exceed the model's vocabulary.
     """
     names = special_names(directory)
     own = directory / OWN_FILE
@@ -36,11 +36,13 @@ def find_tokenizer(directory: Path, vocabulary: int, file: Path | None = None) -
     for found in (directory / "tokenizer.json", directory / _TEXT_FILE):
         if found.is_file():
             return _open(found, vocabulary, names)
-    raise ModelError(f"{directory}: no tokenizer (tokenizer.json or {_TEXT_FILE}): name one with --tokenizer")
+    raise ModelError(
+        f"{directory}: tokenizer missing (tokenizer.json or {_TEXT_FILE}); give one with --tokenizer"
+    )
 
 
 def special_names(directory: Path) -> dict[str, str]:
-    """Texts of the special pieces by "pad", "unk", "cls", "sep", "mask", as far as the files say them."""
+    """Texts of the special tokens "pad", "unk", "cls", "sep", "mask", as far as the files specify them."""
     names: dict[str, str] = {}
     for file in _SETTINGS:
         if not (directory / file).is_file():
@@ -56,7 +58,7 @@ def special_names(directory: Path) -> dict[str, str]:
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> None:
-    """Write the files from which `AutoTokenizer` makes the same tokenizer; `positions` in tokens."""
+    """Write the files from which `AutoTokenizer` creates the same tokenizer; `positions` in tokens."""
     settings: dict[str, Any] = {"model_max_length": positions}
     if isinstance(tokenizer, TextTokenizer):
         tokenizer.save(directory / _TEXT_FILE)
@@ -78,9 +80,9 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
 
 
 def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
-    """The content of a `tokenizer.json` that gives every sequence over A C G T N the same ids.
+    """The content of a `tokenizer.json` that encodes every sequence over A C G T N to the same ids.
 
-    Runs of N are added tokens, which are found before anything is merged, the longest first.
+    Runs of N are added tokens, which are matched before any merge, longest first.
     """
     ids = {piece: index for index, piece in enumerate(tokenizer.pieces)}
     n_pieces = [piece for piece in ids if set(piece) == {"N"}]
@@ -125,11 +127,11 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
 
 
 def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Pairs of pieces that byte-pair encoding joins, the first to be joined first.
+    """Pairs of tokens that byte-pair encoding merges, in order of priority.
 
-    All divisions of one piece have the same rank in SentencePiece, where the leftmost pair goes first; here
-    one has to precede the other. It matters only where two overlap, as x y z with x y = y z; the division
-    that then begins further left is put first.
+    In SentencePiece all divisions of a token have the same rank, and the leftmost pair is merged first; here
+    they need an order. It matters only if two overlap, as in x y z with x y = y z; the division that then
+    begins further left comes first.
     """
     bases = {piece for piece in pieces if set(piece) <= set(BASES)}
     found = []
@@ -155,7 +157,5 @@ def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:
 
 def _fitting(tokenizer: DnaTokenizer, vocabulary: int, path: Path) -> DnaTokenizer:
     if tokenizer.vocabulary != vocabulary:
-        raise ModelError(
-            f"{path}: {tokenizer.vocabulary} pieces, the model has {vocabulary} ids (vocab_size)"
-        )
+        raise ModelError(f"{path}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)")
     return tokenizer

@@ -1,1 +1,1 @@
-"""Metrics with their intervals; of NumPy alone."""
+"""Metrics with their intervals; depends on NumPy only."""

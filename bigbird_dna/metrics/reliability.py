@@ -1,31 +1,30 @@
-"""Whether probabilities hold: reliability curve, calibration error with its interval, and Brier score.
+"""Calibration metrics: reliability curve, calibration error with its interval, and Brier score.
 
-The **expected calibration error** is the mean over rows of |fraction of positives − mean probability| of a
-row's bin. There are 15 bins with about as many rows each (Nguyen & O'Connor 2015; Guo et al. 2017 have 15 of
-equal width), and rows of one probability are never divided: an order of rows among ties would pass for an
-error.
+The **expected calibration error** is the mean over rows of |fraction of positives − mean probability| in the
+row's bin. There are 15 bins with about equal numbers of rows (Nguyen & O'Connor 2015; Guo et al. 2017 use 15
+bins of equal width). Rows of equal probability are never split, because their order would affect the error.
 
-With few rows it is too large: the fraction in a bin of 80 rows is off by 0.04 on average if one half is
-positive, whatever the probabilities are worth. So two more figures stand beside it.
+With few rows, this error is too large: in a bin of 80 rows, half of them positive, the fraction is off by
+0.04 on average, even for perfect probabilities. Two further metrics are therefore reported.
 
-* `ece_perfect`, what the same probabilities would show on average if they held exactly.
-* `ece_debiased`, the error that would show `ece` on average, if it is in each bin the same multiple λ of the
-  fraction's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded
-  mean of the normal distribution and the bins' weights w_b. So errors are small where probabilities are near
-  0 or 1, as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece`
-  where the error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within
-  1.96 standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence,
-  errors of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each,
-  fractions vary a little less than binomially.
+* `ece_expected_if_calibrated`, the error that the same probabilities would show on average if they were
+  perfectly calibrated.
+* `ece_debiased`, the true error for which the expected value of `ece` equals the observed one. The true error
+  in each bin is assumed to be the same multiple λ of the binomial standard deviation s_b of the fraction. The
+  metric is Σ w_b s_b λ with the bins' weights w_b, where λ solves Σ w_b s_b E|N(λ, 1)| = ece (folded mean of
+  the normal distribution). Errors are small near 0 or 1, like errors of log-odds. The metric is 0 if `ece` is
+  not above its expected value for λ = 0, and equal to `ece` if the error is large compared with the noise.
+  Its 95 % interval contains the λ for which `ece` is within 1.96 standard deviations of its mean. On
+  simulated rows (400 or 1,500 rows, three strengths of evidence, errors of 0 to 0.13), it covers the error in
+  89 to 99 % of samples. With one negative per promoter, fractions vary slightly less than binomially.
 
-Negatives may weigh less than positives (`negative_weight` w instead of 1), where more of them were drawn than
-the fraction of positives asks for: bins then have equal weight, and the variance of a fraction s with the
-weight n in its bin is s (1 − s) ((1 − s) + s w) / n, that of a ratio of sums of rows, to first order.
+Negatives may weigh less than positives (`negative_weight` w instead of 1) if they were oversampled relative
+to the intended prevalence. Bins then have equal weight. The variance of a fraction s with weight n in its bin
+is s (1 − s) ((1 − s) + s w) / n, the first-order variance of a ratio of sums over rows.
 
-The **Brier score**, mean squared error of the probabilities, is `miscalibration − discrimination +
-uncertainty`, exactly and without bins (the CORP decomposition: Dimitriadis, Gneiting & Jordan 2021): how much
-the best rising curve would lower it, how much that curve then gains over the mere fraction of positives, and
-the score of that fraction.
+The **Brier score**, the mean squared error of the probabilities, is exactly `miscalibration − discrimination
++ uncertainty`, without bins (CORP decomposition: Dimitriadis, Gneiting & Jordan 2021). These are the decrease
+by an isotonic fit, the gain of that fit over the constant prevalence, and the score of the prevalence.
 """
 
 from __future__ import annotations
@@ -40,28 +39,28 @@ from bigbird_dna.metrics.auroc import Z95, Counts, Estimate, Floats
 
 BINS = 15
 FEWEST = 2
-"""Rows, below which there is no interval."""
+"""Least number of rows for an interval."""
 _HALVINGS = 50
 
 # Axes: N rows, B bins.
 
 
 class Reliability(NamedTuple):
-    """Rows by bins of their probability, each (B,); no bin is empty."""
+    """Rows binned by their probability, each (B,); no bin is empty."""
 
-    rows: Floats  # their number, by weight
-    probability: Floats  # mean
-    fraction: Floats  # of positives
+    rows: Floats  # number of rows, weighted
+    probability: Floats  # mean probability
+    fraction: Floats  # fraction of positives
     negative_weight: float = 1.0
 
     @property
     def gap(self) -> Floats:
-        """How far the fraction of positives is above the mean probability."""
+        """Fraction of positives minus mean probability."""
         return self.fraction - self.probability
 
     @property
     def spread(self) -> Floats:
-        """Standard deviation of the fraction: binomial, with one more row as the probability has it."""
+        """Standard deviation of the fraction: binomial, with one pseudo-row at the mean probability."""
         fraction = (self.rows * self.fraction + self.probability) / (self.rows + 1)
         return np.sqrt(
             fraction * (1 - fraction) * (1 - fraction + fraction * self.negative_weight) / self.rows
@@ -69,13 +68,13 @@ class Reliability(NamedTuple):
 
 
 class CalibrationMetrics(NamedTuple):
-    """How well probabilities hold; NaN where there is no row, and intervals where there is only one."""
+    """Calibration metrics; NaN without rows, and intervals are NaN for a single row."""
 
     ece: float
     ece_debiased: float
     ece_debiased_low: float
     ece_debiased_high: float
-    ece_perfect: float
+    ece_expected_if_calibrated: float
     brier: float
     brier_low: float
     brier_high: float
@@ -97,11 +96,11 @@ def calibration_metrics(
     bins: int = BINS,
     negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
-    """Evaluate `probabilities` (N,) by `labels` (N,) of 0 and 1.
+    """Evaluate the calibration of `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    A negative counts `negative_weight`, above 0. Rows of one id in `groups` (N,) vary together in the
-    interval of the Brier score. `ValueError`: the shapes differ, a label is neither 0 nor 1, or a probability
-    is none.
+    A negative has the weight `negative_weight`, above 0. Rows with the same id in `groups` (N,) vary together
+    in the interval of the Brier score. `ValueError`: shapes differ, a label is not 0 or 1, or a probability
+    is not in [0, 1].
     """
     y, p = _checked(labels, probabilities)
     if not len(y):
@@ -113,7 +112,7 @@ def calibration_metrics(
     best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
     fraction = float(np.average(y, weights=weights))
     uncertainty = fraction * (1 - fraction)
-    # What bins would show on average if probabilities held: that of normal errors of their fractions.
+    # Expected error in bins of calibrated probabilities, for normally distributed errors of the fractions.
     variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
     spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))
     return CalibrationMetrics(
@@ -132,7 +131,7 @@ def calibration_metrics(
 def reliability(
     labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS, negative_weight: float = 1.0
 ) -> Reliability:
-    """Rows in `bins` bins, at most, of about as many rows of neighboring probabilities; none of no rows."""
+    """Bin rows by probability into at most `bins` bins of about equal numbers of rows; no rows, no bins."""
     y, p = _checked(labels, probabilities)
     weights = _weights(y, negative_weight)
     places = _places(p, weights, bins)
@@ -142,25 +141,25 @@ def reliability(
 
 
 def plain_error(curve: Reliability) -> float:
-    """The expected calibration error as bins show it."""
+    """Return the expected calibration error from bins, without correction."""
     return float(curve.rows @ np.abs(curve.gap) / curve.rows.sum())
 
 
 def calibration_error(curve: Reliability) -> Estimate:
-    """`ece_debiased` with its 95 % interval, see above."""
+    """Return `ece_debiased` with its 95 % interval; see the module's docstring."""
     weights, spread = curve.rows / curve.rows.sum(), curve.spread
     whole, joint = float(weights @ spread), math.sqrt(weights**2 @ spread**2)
     seen = plain_error(curve)
-    if not whole:  # every fraction is certain: its error is what is seen
+    if not whole:  # fractions without variance: the error is exact
         return Estimate(seen, seen, seen)
     sides = (0.0,) if curve.rows.sum() < FEWEST else (0.0, Z95, -Z95)
     return Estimate(*(min(whole * _multiple(seen / whole, side * joint / whole), 1.0) for side in sides))
 
 
 def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0) -> Floats:
-    """The fraction of positives (N,) as the rising function of the probability with the least squares.
+    """Return the isotonic (non-decreasing) least-squares fit of the labels to the probabilities (N,).
 
-    It is the reliability curve without bins (Dimitriadis et al. 2021).
+    This is the reliability curve without bins (Dimitriadis et al. 2021).
     """
     from scipy.optimize import isotonic_regression
 
@@ -176,11 +175,11 @@ def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: f
 def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Floats, Floats]:
     y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
     if y.shape != p.shape or y.ndim != 1:
-        raise ValueError(f"labels {y.shape} and probabilities {p.shape} must be 1-D of one length")
+        raise ValueError(f"labels {y.shape} and probabilities {p.shape} must be 1-D of the same length")
     if not np.isin(y, (0, 1)).all():
         raise ValueError("labels must be 0 or 1")
     if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
-        raise ValueError("probabilities must lie from 0 to 1")
+        raise ValueError("probabilities must be from 0 to 1")
     return y.astype(np.float64), p
 
 
@@ -189,7 +188,7 @@ def _weights(y: Floats, negative_weight: float) -> Floats:
 
 
 def _places(p: Floats, weights: Floats, bins: int) -> Counts:
-    """The bin of each row (N,), from 0 on without a gap: that which the middle of its ties falls into."""
+    """Return the bin of each row (N,), numbered from 0 without gaps; ties are in the bin of their center."""
     _, which = np.unique(p, return_inverse=True)
     together = np.bincount(which, weights)
     middle = np.cumsum(together) - together / 2
@@ -200,7 +199,7 @@ def _places(p: Floats, weights: Floats, bins: int) -> Counts:
 
 
 def _multiple(seen: float, deviations: float) -> float:
-    """The λ from 0 on for which the mean of |N(λ, 1)|, plus so many standard deviations, is what was seen."""
+    """Return the λ >= 0 for which the mean of |N(λ, 1)|, plus `deviations` standard deviations, is `seen`."""
     low, high = 0.0, seen + abs(deviations) + 1
     if _folded(low, deviations) >= seen:
         return low
@@ -211,13 +210,13 @@ def _multiple(seen: float, deviations: float) -> float:
 
 
 def _folded(value: float, deviations: float) -> float:
-    """Mean of |N(value, 1)| plus so many of its standard deviations."""
+    """Return the mean of |N(value, 1)| plus `deviations` of its standard deviations."""
     mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2) + value * math.erf(value / math.sqrt(2))
     return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
 
 
 def _mean(values: Floats, weights: Floats, groups: ArrayLike | None) -> Estimate:
-    """The mean of rows with its 95 % interval, for rows of a group together (normal approximation)."""
+    """Return the mean of rows with its 95 % interval, clustered by `groups` (normal approximation)."""
     value = float(np.average(values, weights=weights))
     ids = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     off = np.bincount(ids, weights * (values - value))

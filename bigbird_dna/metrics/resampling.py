@@ -1,29 +1,29 @@
-"""Every bootstrap: over blocks of the genome, over rows, and over models.
+"""Bootstrap methods: over blocks of the genome, over rows, and over models.
 
-The difference of two sets of trained models on the same test rows, with an interval over rows and seeds.
+The difference between two sets of trained models on the same test rows has an interval over rows and seeds.
 
-What such a difference is worth depends on two draws: which test examples there are, and which seeds the
-models were trained from. The variance of the first is a bootstrap's: groups of rows (a promoter and its
-negatives) or tracks are drawn with replacement, the same for all models, and the AUROC of each resample is
-exact, ties included. Of the second it is that of the seeds' differences. Seeds are too few to be resampled:
-of three, every ninth resample has a single one, and their spread comes out a fifth too small. The interval is
-Student's t on the sum of both, with Satterthwaite's (1946) degrees of freedom: about two where three seeds
-decide, many where the rows do. What a seed and the test rows do together counts in both.
+Such a difference depends on two random draws: the test examples, and the seeds of the models. The variance of
+the first is estimated by a bootstrap: groups of rows (a promoter and its negatives) or tracks are drawn with
+replacement, the same for all models, and the AUROC of each resample is exact, including ties. The variance of
+the second is that of the seeds' differences. There are too few seeds to resample them: with three seeds, one
+resample in nine has a single distinct seed, and their spread is underestimated by a fifth. The interval is
+Student's t on the sum of both variances, with Satterthwaite's (1946) degrees of freedom: about two if three
+seeds dominate, many if the rows dominate. The interaction of seeds and test rows is counted in both.
 
-On simulated models of 100 or 400 pairs of rows and two to five seeds, whose lifts deviate by 0 to 0.2 of the
-scores' deviation, it covers the truth in 92 to 99 % of 200 studies each; percentiles of rows and seeds that
-are both resampled do in 88 to 100 %, the fewer the more the seeds differ.
+In simulations, the interval covers the truth in 92 to 99 % of 200 studies each (100 or 400 pairs of rows, two
+to five seeds; standard deviation of seed effects 0 to 0.2 times that of the scores). Percentiles of resampled
+rows and seeds cover it in 88 to 100 %, less often the more the seeds differ.
 
-Where resamples and seeds are all alike there is no variance. That is no certainty of AUROCs and medians: they
-and their gains have no interval then (`with_width`). Of a handful of tracks there is none either.
+If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
+they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.
 
-An AUROC's own interval is that long on the logit scale, to first order, as DeLong's is (`metrics.auroc`), and
-the exact one of groups that share no row where the classes are separated.
+The interval of an AUROC is on the logit scale, with this width to first order, as in DeLong's method
+(`metrics.auroc`). For separated classes, it is the exact interval for groups that share no row.
 
-Neighboring tokens are easy or hard together, so that bits per base are resampled by whole blocks of some 10
-kb of sequence: a rate is the sum of bits over the sum of bases of what was drawn, the interval goes from its
-2.5 to its 97.5 percentile. All predictors have the same draws, so that the difference of two, which varies
-much less than either, has an interval of its own.
+Neighboring tokens are similarly hard to predict, so bits per base are resampled in blocks of about 10 kb of
+sequence. A rate is the sum of bits over the sum of bases of the drawn blocks; the interval is from the 2.5th
+to the 97.5th percentile. All predictors use the same draws, so the difference of two predictors, which varies
+much less than each rate, has its own paired interval.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from bigbird_dna.metrics.auroc import (
 
 RESAMPLES = 2000
 BLOCK_BASES = 10_000
-FEWEST_BLOCKS = 2  # of fewer nothing can be drawn
-FEWEST_TRACKS = 5  # of fewer the resampled medians are none to go by
-_ROUNDING = 1e-12  # of metrics of resamples that are alike
-# Weights of this many rows × resamples are held at a time (float64: 32 MB).
+FEWEST_BLOCKS = 2  # needed for resampling
+FEWEST_TRACKS = 5  # with fewer tracks, resampled medians are not informative
+_ROUNDING = 1e-12  # tolerance for metrics of resamples to count as equal
+# Most weights (rows × resamples) in memory at a time (float64: 32 MB).
 CHUNK = 4_000_000
 
 # Axes: N rows, M models, S seeds, R resamples, T tracks.
 
 
 def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
-    """Numbers below `size`, `size` of them for each resample, (some resamples, size) at a time.
+    """Yield random integers below `size`, `size` of them per resample, as arrays (some resamples, size).
 
-    As many as keep `CHUNK` values of which a resample takes `width`: what is drawn doesn't depend on it.
+    Arrays are as large as `CHUNK` allows if a resample needs `width` values; the draws do not depend on it.
     """
     chunk = max(CHUNK // max(width, 1), 1)
     for start in range(0, resamples, chunk):
@@ -73,14 +73,14 @@ def draws(generator: np.random.Generator, size: int, resamples: int, width: int)
 
 
 def draw_counts(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
-    """How often each of `size` groups is drawn, (some resamples, size) at a time, as `draws` has it."""
+    """Yield how often each of `size` groups is drawn, as arrays (some resamples, size); see `draws`."""
     for drawn in draws(generator, size, resamples, width):
         places = (drawn + size * np.arange(len(drawn))[:, None]).ravel()
         yield np.bincount(places, minlength=drawn.size).reshape(drawn.shape)
 
 
 def percentile_interval(value: float, samples: Floats) -> Estimate:
-    """A metric with its interval: the 2.5 and 97.5 percentiles of the defined ones of `samples` (R,)."""
+    """Return a metric with its interval: the 2.5th to 97.5th percentile of the defined `samples` (R,)."""
     defined = samples[~np.isnan(samples)]
     if not defined.size:
         return Estimate(float(value))
@@ -90,13 +90,13 @@ def percentile_interval(value: float, samples: Floats) -> Estimate:
 def resampled_aurocs(
     labels: ArrayLike, scores: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
 ) -> Floats:
-    """AUROC of M models with scores (M, N) on resampled groups of rows, (M, R), the same for all models.
+    """Return AUROCs (M, R) of M models with scores (M, N) on resampled groups, the same for all models.
 
-    Rows of one id in `groups` (N,) are drawn together; labels (N,) are 0 and 1.
+    Rows with the same id in `groups` (N,) are drawn together; labels (N,) are 0 and 1.
     """
     table = np.asarray(scores)
     steps = [Steps.of_rows(labels, row) for row in table]
-    if None in steps:  # a class is missing, of every model
+    if None in steps:  # a class is missing, for every model
         return np.full((len(table), resamples), np.nan)
     ranked = [WeightedRows.of(labels, row, one) for row, one in zip(table, steps, strict=True) if one]
     names, codes = np.unique(np.asarray(groups), return_inverse=True)
@@ -109,9 +109,9 @@ def resampled_aurocs(
 
 
 def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
-    """Medians of M models' metrics (M, T) over resampled tracks, (M, R), the same tracks for all models.
+    """Return medians (M, R) of M models' metrics (M, T) over resampled tracks, the same for all models.
 
-    Fewer than `FEWEST_TRACKS` aren't resampled: R is 0.
+    Fewer than `FEWEST_TRACKS` tracks are not resampled: R is 0.
     """
     table = np.asarray(values, np.float64)
     tracks = table.shape[1]
@@ -129,20 +129,20 @@ def gain(
     second_resampled: Floats,
     bounds: tuple[float, float] = (-1.0, 1.0),
 ) -> Estimate:
-    """Mean of `first` minus `second` (S,), metrics of models of the same seeds, with its 95 % interval.
+    """Return the mean of `first` minus `second` (S,), metrics of models of the same seeds, with interval.
 
-    It is over test examples and seeds, over test examples alone of one seed, and ends at the `bounds`. The
-    same on resampled test examples is (S, R): the interval is NaN where none of these is defined, and has no
-    width where neither they nor the seeds differ (see `with_width`).
+    The 95 % interval is over test examples and seeds (over test examples alone for one seed), clipped to
+    `bounds`. Resampled metrics are (S, R). The interval is NaN if no resample is defined, and has zero width
+    if neither resamples nor seeds differ (see `with_width`).
     """
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     return mean_over_seeds(differences, first_resampled - second_resampled, bounds)
 
 
 def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, float]) -> Estimate:
-    """Mean over seeds of metrics (S,), with its interval as `gain` has it.
+    """Return the mean over seeds of metrics (S,), with an interval as in `gain`.
 
-    On resampled test examples (S, R).
+    `resampled` has the metrics on resampled test examples (S, R).
     """
     value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
     if half is None:
@@ -151,9 +151,9 @@ def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, f
 
 
 def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Estimate:
-    """Mean over seeds of AUROCs (S,), with its 95 % interval over test rows and seeds on the logit scale.
+    """Return the mean over seeds of AUROCs (S,), with a 95 % interval over rows and seeds on the logit scale.
 
-    `resampled` are the same on resampled groups, (S, R); `apart` is as of `uncertain`.
+    `resampled` has the AUROCs on resampled groups, (S, R); `apart` is as in `uncertain`.
     """
     value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
     if not half or value in (0.0, 1.0):
@@ -162,10 +162,10 @@ def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Es
 
 
 def uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
-    """An AUROC whose resamples are all alike, which is no certainty, with the interval that `auroc` gives.
+    """Return an AUROC whose resamples are all equal (which is not certainty), with the interval of `auroc`.
 
-    That of separated classes goes by pairs which share no row, here no group: `apart` are the groups with
-    positives, and with negatives.
+    For separated classes, that interval is based on pairs that share no row; here, no group. `apart` has the
+    numbers of groups with positives and with negatives.
     """
     if value.value in (0.0, 1.0):
         labels = np.repeat([1, 0], apart)
@@ -174,14 +174,14 @@ def uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
 
 
 def with_width(value: Estimate) -> Estimate:
-    """An estimate without an interval of no width."""
+    """Return the estimate without its interval if the interval has zero width."""
     return Estimate(value.value) if value.low == value.high else value
 
 
 def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
-    """The mean of seeds' metrics (S,), and half of its interval's width, by means of resamples (R,).
+    """Return the mean of seeds' metrics (S,), and half the width of its interval, from resamples (R,).
 
-    None where there are no two resamples, 0 where there is no variance.
+    The half width is None with fewer than two resamples, and 0 without variance.
     """
     value, seeds = float(values.mean()), len(values)
     moved = resampled[~np.isnan(resampled)]
@@ -192,7 +192,7 @@ def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
     if max(of_rows, of_seeds) <= _ROUNDING**2:
         return value, 0.0
     quantile = Z95
-    if of_seeds:  # Student's, where the variance over few seeds counts
+    if of_seeds:  # Student's t, because the variance is from few seeds
         from scipy.special import stdtrit
 
         quantile = float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))
@@ -200,7 +200,7 @@ def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
 
 
 class Rate(NamedTuple):
-    """Bits per base of a predictor, and those of the model minus them, with 95 % intervals."""
+    """Bits per base of a predictor, and the model's bits per base minus these, with 95 % intervals."""
 
     bits_per_base: Estimate
     difference: Estimate
@@ -215,24 +215,24 @@ def bits_per_base(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Rate]:
-    """Bits per base of each predictor from its `bits` (N,) of hidden tokens, which cover `bases` (N,).
+    """Return bits per base of each predictor from `bits` (N,) of masked tokens, which cover `bases` (N,).
 
-    `blocks` (N,) are ids of the blocks of sequence that they are in. Differences are those of `model`, one of
-    the predictors, whose own is not defined. With one block there are no intervals (NaN); with fewer than
-    some twenty they err on the narrow side. `ValueError`: there is no such model or no token, rows differ in
-    length, or bits aren't finite.
+    `blocks` (N,) are the ids of the tokens' blocks of sequence. Differences are relative to `model`, one of
+    the predictors, whose own difference is undefined. With one block there are no intervals (NaN); with fewer
+    than about twenty, they are too narrow. `ValueError`: unknown model, no token, different lengths, or
+    non-finite bits.
     """
     if model not in bits:
-        raise ValueError(f"no predictor {model!r} among {', '.join(bits)}")
+        raise ValueError(f"no predictor {model!r} (found: {', '.join(bits)})")
     values = {name: np.asarray(row, dtype=np.float64) for name, row in bits.items()}
     covered, ids = np.asarray(bases, dtype=np.float64), np.asarray(blocks)
     for name, row in (*values.items(), ("bases", covered)):
         if row.ndim != 1 or row.shape != ids.shape:
-            raise ValueError(f"{name} {row.shape} and blocks {ids.shape} must be two rows of one length")
+            raise ValueError(f"{name} {row.shape} and blocks {ids.shape} must be 1-D of the same length")
         if not np.isfinite(row).all():
             raise ValueError(f"{name} has a value that is not finite")
     if not covered.sum() > 0:
-        raise ValueError("bits per base need at least one hidden token")
+        raise ValueError("bits per base need at least one masked token")
     rates, drawn = resampled_rates(list(values.values()), covered, ids, seed=seed, resamples=resamples)
     place = [*values].index(model)
     return {
@@ -254,9 +254,9 @@ def resampled_rates(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> tuple[Floats, Floats]:
-    """Bits per base (M,) of M predictors, and on resampled blocks (R, M), the same draws for all.
+    """Return bits per base (M,) of M predictors, and those on resampled blocks (R, M), with the same draws.
 
-    Of one block nothing is drawn: R is 0. `bits` are M rows of the hidden tokens; see `bits_per_base`.
+    A single block cannot be resampled: R is 0. `bits` has M rows of masked tokens; see `bits_per_base`.
     """
     found, which = np.unique(np.asarray(blocks), return_inverse=True)
     columns = [np.bincount(which, row, minlength=len(found)) for row in (*bits, bases)]
@@ -274,7 +274,7 @@ THRESHOLD = 0.5
 
 
 class BinaryMetrics(NamedTuple):
-    """Metrics with 95 % intervals; NaN, and the reason in `note`, where they are not defined."""
+    """Metrics with 95 % intervals; NaN if undefined, with the reason in `note`."""
 
     n: int
     positives: int
@@ -301,12 +301,12 @@ def binary_metrics(
     groups: ArrayLike | None = None,
     resamples: int = 1000,
 ) -> BinaryMetrics:
-    """Evaluate `probabilities` (N,) by `labels` (N,) of 0 and 1.
+    """Evaluate `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    AUROC's interval is DeLong's; others are percentiles of a bootstrap in which rows of one id in `groups`
-    (N,), a promoter and the negative derived from it, are drawn together. AUPRC is average precision. F1 and
-    MCC call a row positive from 0.5 on; both are 0 where nothing is called positive. `ValueError`: shapes
-    differ, a label is neither 0 nor 1, or a probability is NaN.
+    The interval of AUROC is DeLong's; the others are percentiles of a bootstrap. Rows with the same id in
+    `groups` (N,), such as a promoter and the negative derived from it, are drawn together. AUPRC is average
+    precision. F1 and MCC call rows from 0.5 on positive; both are 0 without such rows. `ValueError`: shapes
+    differ, a label is not 0 or 1, or a probability is NaN.
     """
     y, p = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
     if not np.isin(y, (0, 1)).all():
@@ -318,7 +318,7 @@ def binary_metrics(
         return BinaryMetrics(n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note)
     names = np.arange(n) if groups is None else np.asarray(groups)
     if names.shape != (n,):
-        raise ValueError(f"groups {names.shape} must be one a row ({n})")
+        raise ValueError(f"groups must have one id per row, shape ({n},), found {names.shape}")
     ids = np.unique(names, return_inverse=True)[1]
     rows, called = WeightedRows.of(y, p, steps), p >= THRESHOLD
     whole = weighted_metrics(rows, called, np.ones((1, n)))[:, 0]
@@ -332,10 +332,10 @@ def binary_metrics(
 
 
 def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Average precision, F1 and MCC, (3, R), of rows under `weights` (R, N).
+    """Return average precision, F1 and MCC, (3, R), of rows under `weights` (R, N).
 
-    `called` positive (N,). NaN where the weights leave no positive; F1 and MCC also where they leave no
-    negative.
+    `called` (N,) marks rows called positive. NaN where the weights leave no positive; F1 and MCC also where
+    they leave no negative.
     """
     true, _, false = rows.counts(weights)
     y = np.isin(np.arange(len(called)), rows.positives)

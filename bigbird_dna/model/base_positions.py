@@ -1,9 +1,9 @@
-"""Base positions: tokens of an aligned window know which base lies at which offset from the TSS.
+"""Base positions: add each base's offset from the TSS to the tokens of an aligned window.
 
-All promoter windows have the TSS at the same offset, but a token does not know the offsets of its bases, as
-the number of bases per token varies. A token's embedding therefore gets the sum over its bases of
-W[offset, base]. Offsets count from the TSS, in bp, and come from the bases that the tokens cover: where a
-window is cut, W's rows stay with their bases. W starts at zero and is no part of the encoder.
+All promoter windows have the TSS at the same offset, but a token does not encode the offsets of its bases,
+because the number of bases per token varies. A token's embedding is therefore increased by the sum over its
+bases of W[offset, base]. Offsets are in bp relative to the TSS and derive from the bases that the tokens
+cover; cropping a window does not change them. W is initialized to zero and is not part of the encoder.
 
 Shapes: B batch, L tokens, S bases of the longest row, D hidden width.
 """
@@ -25,24 +25,24 @@ Counts = npt.NDArray[np.int32]
 
 
 class BaseBatch(NamedTuple):
-    """The bases of several rows of tokens, one row after the other, on a device."""
+    """The bases of several rows of tokens, concatenated, on a device."""
 
-    rows: Tensor  # (S,) int32, row of W for each base; 0, which stays zero, for N
+    rows: Tensor  # (S,) int32, row of W per base; 0, which stays zero, for N
     begins: Tensor  # (B,) int32, bases before each row of tokens
     starts: Tensor  # (B, L), or all tokens as (tokens,); int32, bases before each token
 
 
 @dataclass(frozen=True)
 class TokenBases:
-    """The bases of N rows of tokens, one row after the other: S bases, T tokens."""
+    """The bases of N rows of tokens, concatenated: S bases, T tokens."""
 
-    rows: Counts  # (S,) row of W for each base; 0, which stays zero, for N
+    rows: Counts  # (S,) row of W per base; 0, which stays zero, for N
     starts: Counts  # (T,) bases before each token; [CLS] and [SEP] have none
-    row_bases: Counts  # (N + 1,) bases before each row of tokens, and all
-    row_tokens: Counts  # (N + 1,) tokens before each row, and all
+    row_bases: Counts  # (N + 1,) bases before each row of tokens, and their total
+    row_tokens: Counts  # (N + 1,) tokens before each row, and their total
 
     def joined(self, first: int, last: int) -> BaseBatch:
-        """Those of the rows `first` to `last`, the last one not included, without padding."""
+        """The bases of the rows from `first` up to but excluding `last`, without padding."""
         bases = slice(self.row_bases[first], self.row_bases[last])
         tokens = slice(self.row_tokens[first], self.row_tokens[last])
         parts = (
@@ -53,7 +53,7 @@ class TokenBases:
         return BaseBatch(*map(torch.from_numpy, parts))
 
     def groups(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """First row, and the one after the last, of groups of at most so many tokens, or of one row."""
+        """Row ranges (first, last + 1) of groups with at most `tokens` tokens, or with a single row."""
         first, rows = 0, len(self.row_tokens) - 1
         while first < rows:
             room = np.searchsorted(self.row_tokens, self.row_tokens[first] + tokens, "right") - 1
@@ -62,7 +62,7 @@ class TokenBases:
             first = last
 
     def padded(self, chosen: npt.ArrayLike, tokens: int) -> "PaddedBases":
-        """Those of some rows, each padded to `tokens` tokens."""
+        """The bases of selected rows, each padded to `tokens` tokens."""
         numbers = np.asarray(chosen)
         counts = np.diff(self.row_bases)[numbers]
         rows = np.zeros((len(numbers), counts.max(initial=0)), np.int32)
@@ -76,34 +76,34 @@ class TokenBases:
 
 
 class PaddedBases(NamedTuple):
-    """The bases of several rows of tokens, of which some can be taken; see `TokenBases`."""
+    """The bases of several rows of tokens, padded so that rows can be selected; see `TokenBases`."""
 
     rows: Tensor  # (B, S) int32, padded with 0
     starts: Tensor  # (B, L) int32, bases before each token of its row; padding tokens have none
 
     def batch(self) -> BaseBatch:
-        """The same, one row after the other."""
+        """The same bases, with rows concatenated."""
         batch, size = self.rows.shape
         begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=self.rows.device)
-        # Bags are contiguous: the last token of a row gets what the row is padded with, which is nothing.
+        # Bags are contiguous: the last token of a row also gets the row's padding, which adds zero.
         return BaseBatch(self.rows.flatten(), begins, self.starts + begins[:, None])
 
 
 @dataclass(frozen=True)
 class BaseOffsets:
-    """Which row of W a base has: by its letter and its place in a window, where the TSS is at one place."""
+    """Rows of W by a base's letter and position, in windows with the TSS at one position."""
 
     window: int  # bp
 
     @property
     def count(self) -> int:
-        """Rows of W: four for each place, and one for bases without a row of their own."""
+        """Number of rows of W: four per position, plus row 0 for all other bases."""
         return 1 + len(BASES) * self.window
 
     def rows(self, sequences: Sequence[str], firsts: Sequence[int]) -> Counts:
-        """Row of W for each base (S,) of parts of windows, one after the other; 0 for N.
+        """Row of W per base (S,) of parts of windows, concatenated; 0 for N.
 
-        Each part begins so many bp after its window's start, and is within the window.
+        Each part begins the given number of bp (`firsts`) after its window's start and is within the window.
         """
         letters = base_codes("".join(sequences)).astype(np.int32)
         parts = zip(firsts, sequences, strict=True)
@@ -122,11 +122,11 @@ class BaseOffsets:
     ) -> TokenBases:
         """The bases of N rows of tokens ([CLS] … [SEP]).
 
-        `sequences` were tokenized: parts of windows, each of which begins `firsts` bp after its window's
-        start; `skipped` are the bp of each before the first token of its row.
+        `sequences` are the tokenized parts of windows; each begins `firsts` bp after its window's start.
+        `skipped` is the number of bp of each sequence before the first token of its row.
         """
         row_tokens = np.cumsum([0, *map(len, ids)], dtype=np.int32)
-        ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; 0 before the first
+        ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; first 0
         if ids:
             ends[1:] = tokenizer.piece_lengths[np.concatenate(ids)]
             ends[row_tokens[:-1] + 1] = ends[row_tokens[1:]] = 0  # [CLS] and [SEP]
@@ -142,14 +142,14 @@ class BaseOffsets:
 
 
 class BaseTerms(NamedTuple):
-    """What a classifier adds for the bases of its tokens; none where it lacks that part."""
+    """Terms that a classifier adds for the bases of its tokens; None if the network lacks the component."""
 
-    embeddings: Tensor | None  # (B, L, D), to those of the tokens
-    logits: Tensor | None  # (B,), log-odds
+    embeddings: Tensor | None  # (B, L, D), added to the token embeddings
+    logits: Tensor | None  # (B,), added to the log-odds
 
 
 class BasePositions(nn.Module):
-    """What is added to the embeddings of tokens: for each the sum of W[offset, base] over its bases."""
+    """The terms added to token embeddings: the sum of W[offset, base] over the bases of each token."""
 
     def __init__(self, offsets: BaseOffsets, hidden: int) -> None:
         super().__init__()
@@ -161,9 +161,9 @@ class BasePositions(nn.Module):
 
 
 class PositionMember(nn.Module):
-    """The `position` baseline as a member of an ensemble: log-odds that each base of a window adds.
+    """The `position` baseline as an ensemble member: the log-odds that each base of a window adds.
 
-    It is fitted by itself, not by gradients, and zero until `set_weights`.
+    It is fitted separately, not by gradients, and zero until `set_weights` is called.
     """
 
     weight: Tensor  # (rows of W,)
@@ -173,7 +173,7 @@ class PositionMember(nn.Module):
         self.register_buffer("weight", torch.zeros(offsets.count))
 
     def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
-        """Take the log-odds (window, 4) of A, C, G, T at each offset."""
+        """Set the log-odds (window, 4) of A, C, G, T at each offset."""
         values = torch.from_numpy(coefficients.astype(np.float32)).flatten()
         self.weight[1:] = values.to(self.weight.device)
 
@@ -183,8 +183,8 @@ class PositionMember(nn.Module):
 
 
 def _sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
-    """Sums of rows of W: of those from each start up to the next one, (…, D); starts ascend."""
-    # Row 0 is zero and must stay so: it gets no gradient. Without gradients torch is faster for any row.
+    """Sums of rows of W from each start up to the next one, (…, D); starts must be ascending."""
+    # Row 0 must remain zero and gets no gradient. Without gradients torch is faster if no row is excluded.
     unused = 0 if torch.is_grad_enabled() else None
     total = F.embedding_bag(rows, weight, starts.flatten(), mode="sum", padding_idx=unused)
     return total.view(*starts.shape, weight.shape[1])

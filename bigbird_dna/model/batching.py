@@ -1,12 +1,11 @@
-"""Sequences as they are given, and rows of token ids, run through a network so that none depends on others.
+"""Input sequences and rows of token ids, run through a network so that no row depends on the others.
 
-Floating-point sums are rounded in an order that libraries choose by the shape of a call and the number of
-threads. What surrounds a row therefore must not shape its call:
+Libraries choose the order of floating-point sums, and thus rounding, by the shape of a call and the number of
+threads. The rest of a batch therefore must not affect the shape of a row's call:
 
-* On a CPU every row is a call of its own, without padding, on one thread; several threads work on as many
-  rows. Its result is a function of the row and the network alone, by construction. Only a row of more than
-  `LONG` tokens has all threads to itself.
-* Elsewhere calls have a fixed shape, by the row's own length: a call that rows don't fill is filled up.
+* On a CPU every row is a separate call, without padding, on one thread; threads process different rows. A
+  result thus depends only on the row and the network. Only rows of more than `LONG` tokens use all threads.
+* On other devices calls have a fixed shape that depends on the row's own length; incomplete calls are filled.
 
 Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
 """
@@ -32,21 +31,21 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
 Run = Callable[[Tensor, Tensor, npt.NDArray[np.intp]], Tensor]
-"""From padded ids (B, L) on the device, true lengths (B,) on the CPU and the numbers of the rows (B,) to
-results (B, …)."""
+"""Map padded ids (B, L) on the device, true lengths (B,) on the CPU and row numbers (B,) to results (B,
+…)."""
 T = TypeVar("T")
 R = TypeVar("R")
 Result = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
-"""Numbers of rows and what was found for each."""
+"""Row numbers and the result of each row."""
 
 LONG = 4096
-"""Tokens. Longer rows take memory that one can have and several at a time may not."""
+"""Tokens. The memory may suffice for one longer row but not for several at a time."""
 
 CALL_TOKENS = 1 << 14
-"""Tokens of a call on a GPU: enough to keep it busy, and little of its memory."""
+"""Tokens per call on a GPU: enough to keep it busy with little of its memory."""
 
 WIDTH = 64
-"""On a GPU lengths are rounded up to a multiple of this, in tokens, so that calls have few shapes."""
+"""On a GPU, lengths are rounded up to a multiple of this number of tokens, so that calls have few shapes."""
 
 
 def pad(
@@ -61,9 +60,9 @@ def pad(
 
 
 def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float) -> list[Ids]:
-    """Tokens of each sequence between [CLS] and [SEP], at most `positions`: those around its anchor.
+    """Tokens of each sequence between [CLS] and [SEP], at most `positions`, around the sequence's anchor.
 
-    `anchor` is a fraction of its tokens from the left, so that the TSS is where the network saw it in
+    `anchor` is a fraction of the sequence's tokens from the left, which keeps the TSS at its position in
     training.
     """
     return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor)]
@@ -72,7 +71,7 @@ def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, 
 def placed_rows(
     tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
 ) -> list[tuple[Ids, int]]:
-    """`window_rows`, each with the bp of its sequence before the first of its tokens."""
+    """`window_rows`, each with the number of bp of its sequence before its first token."""
     require_dna(tokenizer)
     room = positions - 2
     rows = []
@@ -98,11 +97,11 @@ def run_rows(
     device: torch.device,
     empty: tuple[int, ...] = (),
 ) -> npt.NDArray[np.float32]:
-    """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
+    """Results (N, …) of rows of token ids, in order; each result is independent of the other rows.
 
-    On a CPU `batch_size` rows run at the same time, which bounds memory and changes no bit. Nothing of `run`
-    may mix the rows of a call; `empty` is the shape of a result, for no rows. `UsageError`: too little
-    memory.
+    On a CPU `batch_size` rows run concurrently, which limits memory and changes no bit. `run` must not mix
+    the rows of a call; `empty` is the shape of a result, used if there are no rows. `UsageError`:
+    insufficient memory.
     """
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
@@ -116,7 +115,7 @@ def run_rows(
 
 
 def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iterator[Result]:
-    """Results of single rows, of short and then of long ones, as a CPU makes them."""
+    """Results of single rows on a CPU, first short rows, then long ones."""
     narrow = narrowed(torch.device("cpu"))
 
     def one(number: int) -> Result:
@@ -131,25 +130,25 @@ def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iter
 
 
 def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device) -> Iterator[R]:
-    """What `work` gives of each item, in order: on a CPU each on one thread, `most` at the same time."""
+    """Results of `work` per item, in order; on a CPU each on one thread, up to `most` concurrently."""
     threads = torch.get_num_threads()
     if threads == 1 or device.type != "cpu":
         yield from map(work, items)
     elif items:
         try:
-            # Items side by side also take less time than one after the other by all threads.
+            # Concurrent items also take less time than sequential items that each use all threads.
             with ThreadPoolExecutor(
                 min(threads, most, len(items)), initializer=torch.set_num_threads, initargs=(1,)
             ) as pool:
                 yield from pool.map(work, items)
         finally:
-            torch.set_num_threads(threads)  # a worker has changed what new threads begin with
+            torch.set_num_threads(threads)  # a worker has changed the default of new threads
 
 
 def in_calls(
     network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
 ) -> Iterator[Result]:
-    """Results of rows of like lengths, a call's at a time; of each call while the next one computes."""
+    """Results of rows grouped by length, per call; results are copied while the next call runs."""
     width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
     order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
     narrow = narrowed(device)
@@ -159,14 +158,14 @@ def in_calls(
         alike = np.array(list(group))
         for start in range(0, len(alike), size):
             chosen = alike[start : start + size]
-            filled = np.resize(chosen, size)  # repeats them
+            filled = np.resize(chosen, size)  # repeats rows
             ids, lengths = pad([rows[number] for number in filled], pad_id, width)
             try:
                 with torch.inference_mode(), narrow():
                     values = run(sent(ids, device), lengths, filled).float()
             except torch.OutOfMemoryError:
                 raise UsageError(
-                    f"the device's memory is too small for {size} sequences of {width} tokens at a time"
+                    f"the device's memory is too small for {size} sequences of {width} tokens per batch"
                 ) from None
             if waiting is not None:
                 yield waiting[0], waiting[1].cpu().numpy()
@@ -176,10 +175,10 @@ def in_calls(
 
 
 def _width(config: EncoderConfig | None, length: int) -> int:
-    """What a row's length is padded to in a call, tokens.
+    """Padded length of a row in a call, in tokens.
 
-    In HuggingFace's arithmetic what a row sees depends on the number of blocks of the padded input: it
-    stays the row's own.
+    With HuggingFace arithmetic, attention depends on the number of blocks of the padded input, so a row keeps
+    its own number of blocks.
     """
     if config is None:
         return -(-length // WIDTH) * WIDTH
@@ -188,23 +187,23 @@ def _width(config: EncoderConfig | None, length: int) -> int:
 
 
 def centered_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
-    """Where `count` (odd) neighboring bins of `size` bp start in a window, the middle one in its middle."""
+    """Starts of `count` (odd) adjacent bins of `size` bp, whose central bin is at a window's center."""
     return (window - size) // 2 + size * (np.arange(count) - count // 2)
 
 
 def whole_bins(window: int, size: int) -> int:
-    """How many bins fit a window whole, one of them in its middle: an odd number."""
+    """Number of bins that fit completely in a window, with one bin in its center: an odd number."""
     return 2 * ((window - size) // 2 // size) + 1
 
 
 def middle_bins(window: int, size: int, part: float) -> int:
-    """How many bins fit the middle `part` (0 to 1) of a window whole: an odd number, at least one."""
-    count = int(part * window / size + 1e-9)  # 0.3 * 2000 / 200 is meant to be 3
+    """Number of bins that fit completely in the central `part` (0 to 1) of a window: odd, at least one."""
+    count = int(part * window / size + 1e-9)  # 0.3 * 2000 / 200 must give 3
     return max(1, count - 1 + count % 2)
 
 
 def bins_shown(window: int, size: int, bin_layers: int) -> int:
-    """How many bins a network is shown at once: all whole ones if it has bin layers, else one."""
+    """Number of bins passed to a network at once: all that fit if it has bin layers, else one."""
     return whole_bins(window, size) if bin_layers else 1
 
 
@@ -212,7 +211,7 @@ class BinRows(NamedTuple):
     """Tokens of each window between [CLS] and [SEP], and the tokens of its bins."""
 
     ids: list[npt.NDArray[np.int32]]
-    spans: npt.NDArray[np.int64]  # (N, K, 2): first token of a bin, and the one after its last
+    spans: npt.NDArray[np.int64]  # (N, K, 2): first token of a bin, and last token + 1
 
 
 def bin_rows(
@@ -223,10 +222,10 @@ def bin_rows(
     positions: int,
     threads: int = 1,
 ) -> BinRows:
-    """Encode windows; a token belongs to the bin that holds its center, bins (N, K) are starts in bp.
+    """Encode windows; a token belongs to the bin that contains its center. `bins` (N, K) are starts in bp.
 
-    A window of more than `positions` tokens keeps those around its center. A bin that holds the center of no
-    token (inside a run of Ns) gets the token next to it. `threads` change nothing.
+    A window of more than `positions` tokens keeps those around its center. A bin without any token center
+    (inside a run of Ns) is assigned the next token. `threads` has no effect on the result.
     """
     require_dna(tokenizer)
     if not len(sequences):
@@ -234,9 +233,9 @@ def bin_rows(
     encoded = tokenizer.encode_batch(list(sequences), threads)
     tokens = np.concatenate(encoded)
     counts = np.array([len(ids) for ids in encoded])
-    ends = np.cumsum(counts)  # (N,) tokens of all windows up to one
+    ends = np.cumsum(counts)  # (N,) cumulative number of tokens up to each window's end
     starts = ends - counts
-    # In half bases, all windows laid end to end: the middles of the tokens ascend, and are whole numbers.
+    # In units of half bases, with all windows concatenated, token centers are ascending integers.
     offsets = tokenizer.offsets(tokens)
     middles, begins = offsets[:-1] + offsets[1:], 2 * offsets[starts]
     room = positions - 2
@@ -247,7 +246,7 @@ def bin_rows(
     ends = starts + np.minimum(counts, room)
     edges = begins[:, None, None] + 2 * (bins[..., None] + np.array([0, bin_size]))  # (N, K, 2)
     spans = np.searchsorted(middles, edges).clip(starts[:, None, None], ends[:, None, None])
-    spans += 1 - starts[:, None, None]  # [CLS] comes before
+    spans += 1 - starts[:, None, None]  # [CLS] comes first
     spans[..., 0] = np.minimum(spans[..., 0], (ends - starts)[:, None])
     spans[..., 1] = np.maximum(spans[..., 1], spans[..., 0] + 1)
     first, last = np.array([[tokenizer.cls_id], [tokenizer.sep_id]], np.int32)
@@ -258,18 +257,18 @@ def bin_rows(
     return BinRows(rows, spans)
 
 
-# Sequences as a Python user gives them: checked, in A C G T N, and as long as a model's window. Lower case is
-# read, IUPAC codes are N, and any other letter is an error, as of the records of a file.
+# User-supplied sequences in Python: checked, converted to A C G T N, and fitted to a model's window. Lower
+# case is accepted, IUPAC codes become N, and any other letter is an error, as in the records of a file.
 
 
 Sequences = str | Iterable[object]
-"""One sequence as text or `Seq`; or several in a list, tuple, array, Series or other iterable."""
+"""A sequence as text or `Seq`, or several in a list, tuple, array, Series or other iterable."""
 
-_WANTED = "give a text, a list of texts, an array or a Series of them"
+_WANTED = "give a string, or a list, array or Series of strings"
 
 
 class GivenSequences(NamedTuple):
-    """Sequences over A C G T N, what a message calls each, and the labels of the Series they came in."""
+    """Sequences over A C G T N, their names in messages, and the index of the Series that contained them."""
 
     texts: list[str]
     names: list[str]
@@ -277,10 +276,10 @@ class GivenSequences(NamedTuple):
 
 
 def read_sequences(given: Sequences) -> GivenSequences:
-    """Take one sequence or several, as text, `Bio.Seq` or `SeqRecord`; a bare text is one sequence.
+    """Read one or several sequences, as text, `Bio.Seq` or `SeqRecord`; a plain string is one sequence.
 
-    `UsageError` for what is not sequences or is empty, `DataError` for a letter that is not of DNA: both name
-    the index.
+    `UsageError` for anything that is not a non-empty sequence, `DataError` for a letter that is not DNA; both
+    name the index.
     """
     single = _text(given)
     if single is not None:
@@ -288,51 +287,51 @@ def read_sequences(given: Sequences) -> GivenSequences:
     if isinstance(given, Mapping | Set | pd.DataFrame | bytes | bytearray) or not isinstance(given, Iterable):
         hint = {pd.DataFrame: "give one of its columns", dict: "give pandas.Series(it) or its values"}
         wanted = hint.get(type(given), _WANTED)
-        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of them: {wanted}")
+        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of sequences: {wanted}")
     if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise UsageError(f"sequences: an array of {given.ndim} dimensions: one of texts has 1")
+        raise UsageError(f"sequences: an array of strings must have 1 dimension, got {given.ndim}")
     index = given.index if isinstance(given, pd.Series) else None
     texts, names = [], []
     for place, item in enumerate(given):
         name = f"sequences[{place if index is None else index[place]!r}]"
         text = _text(item)
         if text is None:
-            raise UsageError(f"{name}: {_what(item)} is not a sequence: give text")
+            raise UsageError(f"{name}: {_what(item)} is not a sequence: give a string")
         texts.append(_clean(text, name))
         names.append(name)
     return GivenSequences(texts, names, index)
 
 
 def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
-    """The sequences, none longer than `window` bp; with `pad` a longer one keeps its middle.
+    """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
 
-    Without `pad` one of another length is a `UsageError`; with it a shorter one is left to the caller.
+    Without `pad`, another length raises `UsageError`; with it, the caller pads shorter sequences.
     """
     for text, name in zip(given.texts, given.names, strict=True):
         if len(text) != window and not pad:
             raise UsageError(
                 f"{name} has {len(text):,} bp, the model's window has {window:,} bp "
-                "(pad=True fills a shorter one up with N and cuts a longer one)"
+                "(pad=True pads shorter sequences with N and crops longer ones)"
             )
     starts = [max(0, (len(text) - window) // 2) for text in given.texts]
     return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
 
 
 def _text(given: object) -> str | None:
-    """The letters of one sequence; None if it is something else."""
+    """The letters of one sequence; None for any other type."""
     if isinstance(given, np.ndarray) and given.ndim == 0:
         given = given.item()
     if isinstance(given, str):
         return str(given)
     held = getattr(given, "seq", None) if not isinstance(given, pd.Series | pd.DataFrame) else None
-    for part in (held, given):  # a record's sequence; as text the record would be its description
+    for part in (held, given):  # a record's sequence; the record as text would be its description
         if isinstance(part, str):
             return str(part)
         if type(part).__module__.startswith("Bio.Seq"):
             try:
                 return str(part)
             except Exception:
-                raise UsageError("sequences: a Bio.Seq of no known letters is not a sequence") from None
+                raise UsageError("sequences: a Bio.Seq with undefined letters is not a sequence") from None
     return None
 
 
@@ -346,7 +345,7 @@ def _clean(text: str, name: str) -> str:
 
 
 def _what(given: object) -> str:
-    """A value as a message shows it."""
+    """Description of a value in a message."""
     if given is None or isinstance(given, int | float) or given is pd.NA:
         return shortened(str(given))
     kind = type(given).__name__

@@ -1,7 +1,7 @@
-"""Published models by name, as `resources/models.yaml` describes them.
+"""Published models by name, as described in `resources/models.yaml`.
 
-A model is bundled, a directory in `models/` beside the list, or an archive at an address, which `fetch-model`
-brings. Either way `size` and `sha256` are those of the archive that the directory packs into.
+A model is either bundled, as a directory in `models/` next to the list, or an archive at a URL, which
+`fetch-model` downloads. In both cases `size` and `sha256` are those of the archive of the directory.
 """
 
 import re
@@ -20,16 +20,16 @@ from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
-"""Bytes of an archive."""
-_MOST_BYTES = 1 << 16  # of a list, of some hundred models
+"""Maximum size of an archive in bytes."""
+_MOST_BYTES = 1 << 16  # maximum size of a list, enough for several hundred models
 NAME_RULE = (
-    "a name has letters, digits, '.', '_' and '-', at most 48 of them, and begins with a letter or digit"
+    "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be the name of a published model, or of a file of one."""
+    """Whether a text is a valid name of a published model, or of a file of a model."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -41,7 +41,7 @@ def _name(text: str) -> str:
 
 def _line(text: str) -> str:
     if not text.strip() or unfit(text):
-        raise ValueError("must be a text of one line")
+        raise ValueError("must be a single line of text")
     return text
 
 
@@ -49,7 +49,7 @@ def _where(value: Any) -> Any:
     if isinstance(value, str):
         return _name(value)
     if not isinstance(value, tuple) or not value:
-        raise ValueError("must be the name of a directory or a list of addresses")
+        raise ValueError("must be a directory name or a list of URLs")
     return check_addresses(value)
 
 
@@ -64,13 +64,13 @@ class PublishedModel(Section):
     licence: Line
     size: Annotated[int, Field(gt=0, le=LARGEST)]  # bytes of the archive
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the archive
-    # a directory in `models/`, or addresses of the archive
+    # A directory in `models/`, or URLs of the archive.
     where: Annotated[str | tuple[str, ...], BeforeValidator(_where)]
-    card: Annotated[str, AfterValidator(_name)]  # a file of the model
+    card: Annotated[str, AfterValidator(_name)]  # file name in the model directory
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The addresses of the archive; none of a bundled model."""
+        """URLs of the archive; empty for a bundled model."""
         return () if isinstance(self.where, str) else self.where
 
 
@@ -78,28 +78,28 @@ class Published:
     """A list of published models."""
 
     def __init__(self, path: Path) -> None:
-        """Read it.
+        """Read the list.
 
-        `ConfigError`: it can't be read, or a field of an entry is missing, unknown or impossible.
+        `ConfigError`: the file is unreadable, or a field of an entry is missing, unknown or invalid.
         """
         self.path = Path(path)
         entries = read_entries(self.path, "models", _MOST_BYTES)
         self.models = {name: _entry(name, entry, self.path) for name, entry in entries.items()}
 
     def __getitem__(self, name: str) -> PublishedModel:
-        """The entry of a name; `UsageError` with the names that there are."""
+        """The entry of a name; `UsageError` lists the available names."""
         if name not in self.models:
             known = ", ".join(sorted(self.models)) or "none"
-            raise UsageError(f"no published model {shown(name)}; there are: {known}")
+            raise UsageError(f"no published model {shown(name)}; available: {known}")
         return self.models[name]
 
     def bundled(self, name: str) -> Path | None:
-        """The directory of a bundled model; None of one that is to be fetched."""
+        """The directory of a bundled model; None for a model that must be downloaded."""
         where = self[name].where
         return self.path.parent / FOLDER / where if isinstance(where, str) else None
 
     def lines(self) -> list[str]:
-        """A table with tabs: name, task, megabytes, whether it is bundled, licence, description."""
+        """A tab-separated table: name, task, megabytes, bundled or URL, license, description."""
         rows = [("#name", "task", "MB", "from", "licence", "description")]
         for name, one in sorted(self.models.items()):
             place = "address" if one.urls else "bundled"
@@ -109,21 +109,21 @@ class Published:
 
 @cache
 def load_published() -> Published:
-    """The list that comes with the package."""
+    """The list included in the package."""
     with as_file(files("bigbird_dna.resources").joinpath(LIST)) as path:
         return Published(path)
 
 
 def open_published(path: Path | None) -> Published:
-    """A list of models; None: the one that comes with the package. `ConfigError` as `Published`."""
+    """Open a list of models; None opens the package's list. Raises `ConfigError` like `Published`."""
     return load_published() if path is None else Published(path)
 
 
 def find_model(path: Path | str) -> Path:
-    """The directory of a model: what is there under this path, else the bundled model of this name.
+    """The directory of a model: the given path if it exists, else the bundled model of this name.
 
-    A path where nothing is comes back as it is, if it isn't the name of a published model. `ModelError`: the
-    model has to be fetched first.
+    A nonexistent path that is not the name of a published model is returned unchanged. `ModelError`: the
+    model must be downloaded first.
     """
     path = Path(path)
     name = str(path)
@@ -135,8 +135,8 @@ def find_model(path: Path | str) -> Path:
     bundled = published.bundled(name)
     if bundled is None:
         raise ModelError(
-            f"{name}: a published model that isn't here yet: `bigbird-dna fetch-model {name}` writes it to "
-            f"{FOLDER}/{name}, which is the path to give then"
+            f"{name}: the published model is not downloaded; run `bigbird-dna fetch-model {name}`, then give "
+            f"the path {FOLDER}/{name}"
         )
     return bundled
 
@@ -144,5 +144,5 @@ def find_model(path: Path | str) -> Path:
 def _entry(name: str, entry: object, path: Path) -> PublishedModel:
     where = f"{path}: model {shown(name)}"
     if not is_name(name):
-        raise ConfigError(f"{where}: is not a name of letters, digits, '.', '_' and '-', at most 48 of them")
+        raise ConfigError(f"{where}: the name must contain at most 48 letters, digits, '.', '_' and '-'")
     return check_entry(PublishedModel, entry, where)

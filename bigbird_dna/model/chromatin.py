@@ -1,4 +1,4 @@
-"""A chromatin model: from windows (N) to probabilities of tracks (T) of K bins in their middle."""
+"""A chromatin model: from windows (N) to probabilities of tracks (T) in K bins at their center."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ChromatinOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, repr=False)
 class LoadedChromatinModel(LoadedModel):
-    """Tells from windows of `settings.window` bp which tracks have a peak in bins of `settings.bin` bp."""
+    """Predict, from windows of `settings.window` bp, the tracks with a peak in bins of `settings.bin` bp."""
 
     network: ChromatinEnsemble
     settings: ChromatinSettings
@@ -59,23 +59,23 @@ class LoadedChromatinModel(LoadedModel):
 
     @cached_property
     def tracks(self) -> list[Track]:
-        """What it predicts, in the order of its outputs."""
+        """The predicted tracks, in the order of the outputs."""
         return self.settings.track_list
 
     def columns(self, pattern: str | None) -> list[int]:
-        """Outputs of the tracks that `pattern` chooses (see `select_tracks`), in order; None: all."""
+        """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""
         chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
         names = {track.name for track in chosen}
         return [column for column, track in enumerate(self.tracks) if track.name in names]
 
     def bins_together(self, middle: float) -> int:
-        """How many bins (K) a window predicts, if they are those of its middle part (0 to 1).
+        """Number of bins (K) predicted per window, for the central fraction `middle` (0 to 1) of the window.
 
-        `UsageError`: several, of a model that predicts one from [CLS].
+        `UsageError`: several bins requested from a model that predicts one from [CLS].
         """
         if middle and self.settings.pooling == "cls":
             raise UsageError(
-                f"{self.path}: predicts one bin a window (pooling cls), not all of its middle part"
+                f"{self.path}: predicts one bin per window (pooling cls); the center fraction must be 0"
             )
         return middle_bins(self.settings.window, self.settings.bin, middle)
 
@@ -99,44 +99,44 @@ class LoadedChromatinModel(LoadedModel):
         batch_size: int = 16,
         device: str = "auto",
     ) -> Any:
-        """Probability that a bin in the middle of each sequence is in a peak of each track.
+        """Predict the probability that the central bin of each sequence is in a peak, per track.
 
-        The numbers are those that `predict-tracks` gives the same windows, to the last bit.
+        The probabilities are identical to those of `predict-tracks` for the same windows, to the last bit.
 
         Parameters
         ----------
         sequences
-            Windows of `settings.window` bp: one text (or `Bio.Seq`, `SeqRecord`), or a list, tuple, array or
-            Series of them. Lower case is read, IUPAC codes count as N.
+            Windows of `settings.window` bp: one string (or `Bio.Seq`, `SeqRecord`), or a list, tuple, array
+            or Series. Lower case is accepted, and IUPAC codes count as N.
         pad
-            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
-            N, as at a contig's edge; a longer one keeps its middle.
+            Accept other lengths: shorter sequences are centered in a window padded with N, as at a contig's
+            edge; longer ones are cropped to their central part.
         max_n
-            A sequence whose window has a larger share of N, what `pad` fills up with included, gets NaN.
+            Sequences whose window, including padding, has a larger fraction of N get NaN.
         calibrated
-            The probabilities after the model's calibration (`ModelError` without one), which was fitted to
-            the mean of both strands.
+            Return calibrated probabilities (`ModelError` without a calibration), fitted to the mean of both
+            strands.
         middle
-            The part of a window, around its middle, whose bins are predicted: K neighboring ones (see
-            `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
+            Fraction of the window, around its center, whose K adjacent bins are predicted (see
+            `bins_together`). 0: only the central bin, which has equal context on both sides.
         both_strands
-            Mean of the window and its reverse complement, which has the same bins in its middle.
+            Average over the window and its reverse complement, which has the same central bins.
         batch_size
-            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
+            Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
             auto, cpu or cuda.
 
         Returns
         -------
-        Probabilities (N, K, T), float32, (1, K, T) for one text, each row a function of its sequence and the
-        model alone. For a Series a table: its index × the tracks.
+        Probabilities (N, K, T), float32, or (1, K, T) for one string; each row depends only on its sequence
+        and the model. For a Series, a table with its index and a column per track.
 
         Raises
         ------
         UsageError
-            As of `PromoterModel.predict` and `bins_together`; or a Series is to have several bins a window.
+            See `PromoterModel.predict` and `bins_together`; or a Series with several bins per window.
         DataError
-            A letter is not of DNA; the message has the index of the sequence and the position.
+            A letter is not DNA; the message contains the index of the sequence and the position.
         ModelError
             A probability is NaN: the weights are too large to add.
         """
@@ -148,7 +148,7 @@ class LoadedChromatinModel(LoadedModel):
         given = read_sequences(sequences)
         if given.labels is not None and count > 1:
             raise UsageError(
-                f"middle {middle}: {count} bins a window don't fit a table: give a list of texts"
+                f"center fraction {middle} gives {count} bins per window; a Series allows 1, a list any"
             )
         windows = [_padded(text, window) for text in fit_windows(given, window, pad)]
         kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
@@ -175,14 +175,14 @@ class LoadedChromatinModel(LoadedModel):
         batch_size: int = 16,
         device: str = "auto",
     ) -> npt.NDArray[np.float32]:
-        """What `predict` gives (N, K, T) for windows that are known to be clean: none is left out.
+        """Predictions (N, K, T) as by `predict` for windows known to be valid; no window is omitted.
 
-        `ValueError`: a window has another length than the model's.
+        `ValueError`: a window's length differs from the model's.
         """
         count, window = self.bins_together(middle), self.settings.window
         wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
-            raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
+            raise ValueError(f"windows must have {window} bp, got {wrong}")
         place = choose_device(device)
         network = self.network.to(place).eval()
         size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
@@ -205,7 +205,7 @@ class LoadedChromatinModel(LoadedModel):
 
 
 def _padded(sequence: str, window: int) -> str:
-    """A sequence in the middle of a window of N, like a contig's only window (see `centred_tiles`)."""
+    """Center a sequence in a window of N, like a contig's only window (see `centred_tiles`)."""
     return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
 
 
@@ -219,9 +219,9 @@ def row_logits(
     *,
     finish: Callable[[Tensor], Tensor] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of those of each row.
+    """Logits (N, K, T) of the `count` (K, odd) central bins of each row.
 
-    Or what `finish` makes of those of a call, element by element.
+    If given, `finish` transforms the logits of each call element by element.
     """
     shown = rows.spans.shape[1]
     middle = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
@@ -236,35 +236,35 @@ def row_logits(
     return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)
 
 
-# Windows that several bins share, so that one run of the model predicts them all
+# Windows with several bins each, so that one forward pass predicts them all.
 
 
-# Axes: n bins, W windows, K bins in the middle of a window, T tracks.
+# Axes: n bins, W windows, K bins at the center of a window, T tracks.
 
 Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
-"""From N windows over A C G T N to probabilities, each a function of its sequence alone: (N,) of a promoter
-model; (N, K, T) of a chromatin model, for K bins in the middle of a window and T tracks."""
+"""Maps N windows over A C G T N to probabilities that each depend only on their sequence: (N,) for a promoter
+model; (N, K, T) for a chromatin model, for K central bins of a window and T tracks."""
 
 WINDOWS_AT_ONCE = 512
 
 
 class SharedWindows(NamedTuple):
-    """Windows (W), and for each bin (n,) the number of its window and its place among the K there."""
+    """Windows (W), and per bin (n,) the number of its window and its index among the window's K bins."""
 
     windows: list[Interval]
     owner: npt.NDArray[np.int64]
     place: npt.NDArray[np.int64]
 
     def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
-        """Whether each window (W,) reaches beyond its contig."""
+        """Whether each window (W,) extends beyond its contig."""
         return np.array([not inside(window, reference.contigs) for window in self.windows], np.bool_)
 
     def predicted(
         self, reference: Reference, predict: Predictor, max_n: float = 1.0
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-        """Batches of bins: their numbers (m,) and their probabilities (m, T).
+        """Yield batches of bins: their numbers (m,) and their probabilities (m, T).
 
-        Bins whose window has a larger share of N than `max_n` don't appear.
+        Bins whose window has a larger fraction of N than `max_n` are omitted.
         """
         order = np.argsort(self.owner, kind="stable")
         owner = self.owner[order]
@@ -275,7 +275,7 @@ class SharedWindows(NamedTuple):
             if not kept.any():
                 continue
             values = predict([text for text, good in zip(texts, kept, strict=True) if good])
-            row = np.cumsum(kept) - 1  # of each window among the kept
+            row = np.cumsum(kept) - 1  # index of each window among the kept ones
             begin, end = np.searchsorted(owner, [first, first + len(some)])
             bins = order[begin:end]
             bins = bins[kept[self.owner[bins] - first]]
@@ -285,10 +285,10 @@ class SharedWindows(NamedTuple):
 def share_windows(
     contigs: Sequence[str], starts: npt.NDArray[np.int64], size: int, window: int, count: int
 ) -> SharedWindows:
-    """Put bins (n) into windows of `window` bp, in whose middle `count` (K, odd) bins of `size` bp have room.
+    """Assign bins (n) to windows of `window` bp whose center has room for `count` (K, odd) bins of `size` bp.
 
-    Bins are taken `count` by `count` from the contig's start on, those of each phase apart, so that a bin's
-    window doesn't depend on which others are asked for.
+    Bins are grouped by `count` from the contig's start, separately for each phase, so that a bin's window
+    does not depend on the other requested bins.
     """
     number, phase = np.divmod(np.asarray(starts, np.int64), size)
     group, place = np.divmod(number, count)

@@ -1,12 +1,12 @@
-"""Drawing tokens by their scores, and scores of the next token of a causal model while a sequence grows.
+"""Token sampling, and next-token scores of a causal model for a growing sequence.
 
-Of attention by a block pattern (full, bigbird, random, window, random_window) what a token sees doesn't
-change when others follow: keys and values of every layer are kept, and a new token is one row of work. Of the
-others (mechanisms of their own, relative positions, reversible layers) the whole sequence is computed again
-for each token. Both give the same scores, up to rounding.
+With a block pattern (full, bigbird, random, window, random_window), later tokens do not change a token's
+attention: keys and values of every layer are cached, and a new token costs one row of work. Otherwise
+(separate mechanisms, relative positions, reversible layers) the whole sequence is recomputed for each token.
+Both give the same scores, up to rounding.
 
-Axes: G rows, P choices; B rows, L tokens, H heads, K head width, D hidden width, S keys that a token sees, V
-vocabulary.
+Axes: G rows, P choices; B rows, L tokens, H heads, K head width, D hidden width, S keys that a token attends
+to, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -28,26 +28,26 @@ Floats = NDArray[np.float64]
 
 
 class Sampling(NamedTuple):
-    """How what comes next is drawn from a model's scores; `UsageError` from `checked`."""
+    """How the next token is sampled from a model's scores; `checked` raises `UsageError`."""
 
-    temperature: float = 1.0  # scores are divided by it
-    top_k: int | None = None  # only so many of the likeliest; None: all
-    top_p: float | None = None  # only the fewest likeliest that have this share together; None: all
+    temperature: float = 1.0  # divides the scores
+    top_k: int | None = None  # number of most likely tokens to sample from; None: all
+    top_p: float | None = None  # fewest most likely tokens with this total probability; None: all
 
     def checked(self) -> "Sampling":
-        """Itself, if its numbers are in their ranges."""
+        """Return itself if all values are in range."""
         if not 0 < self.temperature <= 100:
             raise UsageError(f"temperature {self.temperature}: must be above 0 and at most 100")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k {self.top_k}: must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p {self.top_p}: must be a share above 0 and at most 1")
+            raise UsageError(f"top_p {self.top_p}: must be above 0 and at most 1")
         return self
 
     def probabilities(self, scores: Floats) -> Floats:
-        """Of scores (G, P), -inf where a choice is ruled out, each row's sum is 1.
+        """Probabilities for scores (G, P), -inf for excluded choices; each row sums to 1.
 
-        The temperature comes first, then `top_k`, then `top_p`; of choices alike the first ones count.
+        The temperature is applied first, then `top_k`, then `top_p`; ties favor the first choices.
         """
         scaled = scores / self.temperature
         chances = np.exp(scaled - scaled.max(1, keepdims=True))
@@ -64,50 +64,50 @@ class Sampling(NamedTuple):
         return total
 
     def draw(self, scores: Floats, numbers: Floats) -> NDArray[np.int64]:
-        """A choice (G,) of each row of scores (G, P), by random numbers (G,) from 0 to 1."""
+        """Sample a choice (G,) from each row of scores (G, P), with random numbers (G,) from 0 to 1."""
         sums = np.cumsum(self.probabilities(scores), 1)
-        # The last sum may be a little below 1: what lies above it belongs to the last choice that can be.
+        # The last sum may be slightly below 1; the remainder belongs to the last possible choice.
         found: NDArray[np.int64] = (sums <= (numbers * sums[:, -1])[:, None]).sum(1)
         return found
 
 
 def keeps_keys(config: EncoderConfig) -> bool:
-    """Whether keys and values of a causal encoder can be kept while a sequence grows."""
+    """Whether keys and values of a causal encoder can be cached for a growing sequence."""
     return goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
 
 
 class RecomputingDecoder:
-    """A causal sequence that grows, in several rows of one length: all is computed again for each token."""
+    """A growing causal sequence, in several rows of equal length; recomputed for each token."""
 
     def __init__(self, network: PretrainingNetwork) -> None:
         self.network = network
         self._ids: Tensor | None = None
 
     def read(self, ids: Tensor) -> Tensor:
-        """Append tokens (B, L), more than one only in the first call; scores (B, V) of the next one."""
+        """Append tokens (B, L), several only in the first call; return the next token's scores (B, V)."""
         self._ids = ids if self._ids is None else torch.cat([self._ids, ids], 1)
         return _next_scores(self.network, self.network.encoder(self._ids))
 
     def repeat(self, rows: int) -> None:
-        """Go on with so many rows, each as the only one until now."""
+        """Continue with `rows` copies of the only row."""
         assert self._ids is not None
         self._ids = self._ids.expand(rows, -1)
 
 
 class CachedDecoder:
-    """As `RecomputingDecoder`, of at most `longest` tokens: keys and values of every layer are kept."""
+    """Like `RecomputingDecoder`, for at most `longest` tokens, with cached keys and values of every layer."""
 
     def __init__(self, network: PretrainingNetwork, longest: int) -> None:
         self.network = network
         self.longest = longest
-        self.tokens = 0  # read until now
+        self.tokens = 0  # number of tokens read
         layers = (layer for layer in network.encoder.layers if isinstance(layer, Layer))
         self._layers = [_KeptLayer(layer, longest) for layer in layers]
-        self._turns: Rotation | None = None  # of all positions
+        self._turns: Rotation | None = None  # for all positions
 
     def read(self, ids: Tensor) -> Tensor:
         if not 0 < ids.shape[1] <= self.longest - self.tokens:
-            raise ValueError(f"{ids.shape[1]} tokens behind {self.tokens}, at most {self.longest} in all")
+            raise ValueError(f"{ids.shape[1]} tokens after {self.tokens} exceed the limit {self.longest}")
         if self.tokens and ids.shape[1] > 1:
             raise ValueError("only the first call may have more than one token")
         encoder, first = self.network.encoder, self.tokens
@@ -128,7 +128,7 @@ class CachedDecoder:
 
 
 class _KeptLayer:
-    """A layer, and the keys and values (B, H, `longest`, K) that it has made."""
+    """A layer with its cached keys and values (B, H, `longest`, K)."""
 
     def __init__(self, layer: Layer, longest: int) -> None:
         self.layer, self.longest = layer, longest
@@ -137,7 +137,7 @@ class _KeptLayer:
         self._further: tuple[int, Tensor | None] = (-1, None)  # keys before the own block, by its number
 
     def read(self, x: Tensor, turns: Rotation | None, first: int) -> Tensor:
-        """Hidden states (B, L, D) behind `first` others → (B, L, D)."""
+        """Hidden states (B, L, D) after `first` earlier tokens → (B, L, D)."""
         q, k, v, _ = self.layer.queries_keys_values(x, turns)  # (B, H, L, K)
         if not first:
             batch, heads, _, width = k.shape
@@ -151,7 +151,7 @@ class _KeptLayer:
         return self.layer.after_attention(x, context)
 
     def repeat(self, rows: int, tokens: int) -> None:
-        """Go on with so many rows."""
+        """Continue with `rows` rows."""
         for name in ("_keys", "_values"):
             before = getattr(self, name)
             after = before.new_empty((rows, *before.shape[1:]))
@@ -159,7 +159,7 @@ class _KeptLayer:
             setattr(self, name, after)
 
     def _seen(self, place: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, S, K) that the token at `place` sees, its own the last."""
+        """Keys and values (B, H, S, K) that the token at `place` attends to, its own last."""
         size = self.layer.pattern.block_size
         block = place // size
         if not self._full and self._further[0] != block:
@@ -173,20 +173,20 @@ class _KeptLayer:
         return self._keys[:, head, places], self._values[:, head, places]
 
     def _blocks_before(self, block: int) -> Tensor | None:
-        """Places (H, …) in blocks before the own one that its tokens see; None: all there are."""
+        """Positions (H, …) in earlier blocks that the block's tokens attend to; None: all of them."""
         pattern, heads = self.layer.pattern, self.layer.heads
         blocks = pattern.key_blocks(pattern.blocks(self.longest), heads, self.layer.index)[:, block]
         seen = [[number for number in row if 0 <= number < block] for row in blocks.tolist()]
         if len(seen[0]) == block:
             return None
         rows = [sorted(row) for row in seen]
-        # Of a window of one block there are none, and numbers of nothing would be floating point.
+        # A window of one block has no earlier blocks; without dtype, an empty tensor would be floating point.
         first = torch.tensor(rows, dtype=torch.long, device=self._keys.device)  # (H, blocks)
         inside = torch.arange(pattern.block_size, device=first.device)
         return (first[..., None] * pattern.block_size + inside).flatten(1)
 
 
 def _next_scores(network: PretrainingNetwork, hidden: Tensor) -> Tensor:
-    """Scores (B, V) of the token behind hidden states (B, L, D)."""
+    """Scores (B, V) of the token after hidden states (B, L, D)."""
     scores: Tensor = network.masked_tokens(hidden[:, -1], network.encoder.embeddings.token.weight)
     return scores

@@ -1,8 +1,8 @@
-"""Model directories: self-contained, written atomically, loaded without running code from the file.
+"""Model directories: self-contained, written atomically, loaded without executing code from files.
 
-`config.json` has the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
-weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` where all of it came from,
-`metrics.json` the figures on held-out data. Tensors may be stored in float16; a loaded network is of float32.
+`config.json` contains the task, the encoder's shapes and the task's settings; `model.safetensors` contains
+the weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` the origin of all parts,
+and `metrics.json` metrics on held-out data. Tensors may be stored in float16; a loaded network is float32.
 """
 
 from collections.abc import Collection
@@ -58,26 +58,24 @@ Extension = Literal["tile", "interpolate", "ntk"]
 
 
 def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile") -> None:
-    """Let `encoder` take inputs of up to `positions` tokens; changes it in place, its configuration included.
+    """Extend `encoder` in place, including its configuration, to inputs of up to `positions` tokens.
 
-    * `tile`: the table of learned positions is repeated, the last copy cut (Longformer, Beltagy et al. 2020,
-      arXiv 2004.05150, section 5). Neighbors stay neighbors, except where two copies meet. An input that is
-      no longer than the old limit gives what it gave before.
-    * `interpolate`: all positions are squeezed into the range that was learned. Learned: position i becomes
-      the point i (P - 1) / (N - 1) of the old table, between two of its rows. Rotary: positions are divided
-      by N / P (Chen et al. 2023, arXiv 2306.15595).
-    * `ntk`: rotary only; the base grows by (N / P)^(K / (K - 2)) for heads of width K, so that the longest
-      wavelength is stretched by N / P and the shortest stays ("NTK-aware" interpolation, in Peng et al. 2023,
-      arXiv 2309.00071, section 3.1).
+    * `tile`: the table of learned positions is repeated, with the last copy truncated (Longformer, Beltagy et
+      al. 2020, arXiv 2004.05150, section 5). Adjacent positions stay adjacent, except between copies. Inputs
+      up to the old limit give unchanged results.
+    * `interpolate`: positions are compressed into the learned range. Learned: position i becomes the point i
+      (P - 1) / (N - 1) of the old table, between two of its rows. Rotary: positions are divided by N / P
+      (Chen et al. 2023, arXiv 2306.15595).
+    * `ntk`: rotary only; the base is multiplied by (N / P)^(K / (K - 2)) for heads of width K, so that the
+      longest wavelength grows by N / P and the shortest is unchanged ("NTK-aware" interpolation, in Peng et
+      al. 2023, arXiv 2309.00071, section 3.1).
 
-    No method learns anything: results at the old length don't hold for the new one. `ModelError`: `positions`
-    is below the encoder's, or `method` doesn't fit its kind of positions.
+    No method trains the model: results at the old length do not apply to the new one. `ModelError`:
+    `positions` is below the encoder's, or `method` does not support its kind of positions.
     """
     config = encoder.config
     if positions < config.max_length:
-        raise ModelError(
-            f"positions {positions}: the model has {config.max_length}; positions can be extended, not cut"
-        )
+        raise ModelError(f"positions {positions}: must be at least the model's current {config.max_length}")
     if positions == config.max_length:
         return
     if config.position_encoding == "rotary":
@@ -86,11 +84,10 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
             changes = {"rotary_scale": config.rotary_scale * factor}
         elif method != "ntk":
             raise ModelError(
-                f"method {method}: rotary positions have no table to repeat; "
-                "they can be extended by interpolate or ntk"
+                f"method {method}: rotary positions have no table to repeat; use interpolate or ntk"
             )
         elif width == 2:
-            raise ModelError("method ntk: heads of width 2 turn at one rate, whatever the base")
+            raise ModelError("method ntk: needs attention heads wider than 2; use interpolate")
         else:
             changes = {"rotary_base": config.rotary_base * factor ** (width / (width - 2))}
     else:
@@ -102,36 +99,36 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
 
 
 def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
-    """Learnt positions (P, D) → (N, D), by `tile` or `interpolate`; see `extend_positions`."""
+    """Learned positions (P, D) → (N, D), by `tile` or `interpolate`; see `extend_positions`."""
     if method == "tile":
         return table.repeat(-(-positions // len(table)), 1)[:positions].clone()
     if method == "interpolate":
         columns = table.T[None].float()  # (1, D, P)
         longer = interpolate(columns, size=positions, mode="linear", align_corners=True)
         return longer[0].T.contiguous().to(table.dtype)
-    raise ModelError(f"method {method}: learnt positions can be extended by tile or interpolate")
+    raise ModelError(f"method {method}: learned positions support only tile or interpolate")
 
 
 M = TypeVar("M", bound=LoadedModel)
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-# Above these, drawing random blocks to compare them takes longer than any use of a model would.
+# Above these, drawing random blocks for comparison takes longer than any use of the model.
 MOST_BLOCKS = {"global_blocks": 65_536, "window_blocks": 65_537, "random_blocks": 2_048}
 
 
 def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
-    """`config` with the tokenizer's vocabulary; `ConfigError` if it asks for another one."""
+    """`config` with the tokenizer's vocabulary size; `ConfigError` if it specifies another size."""
     if config.vocabulary not in (0, tokenizer.vocabulary):
         raise ConfigError(
-            f"encoder.vocabulary {config.vocabulary}: the tokenizer has {tokenizer.vocabulary} pieces "
-            "(0 takes the tokenizer's)"
+            f"encoder.vocabulary {config.vocabulary}: the tokenizer has {tokenizer.vocabulary} tokens "
+            "(0 takes the tokenizer's size)"
         )
     return config.model_copy(update={"vocabulary": tokenizer.vocabulary})
 
 
 def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
-    """A network for a task with fresh weights, drawn from torch's generator."""
+    """A network for a task, randomly initialized with torch's generator."""
     match settings:
         case PretrainingSettings():
             return PretrainingNetwork(config, next_sentence=settings.next_sentence)
@@ -171,7 +168,7 @@ def make_model(
     settings: Settings,
     path: Path | None = None,
 ) -> LoadedModel:
-    """The model of a task, of the class that knows what the task's models can do."""
+    """Create the model of a task, with the class for that task."""
     kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
         settings.task, LoadedModel
     )
@@ -200,10 +197,10 @@ def write_model(
     half: Collection[str] = (),
     calibration: Calibration | None = None,
 ) -> None:
-    """Write the files of a model into an empty directory; `extra` maps names to further files, copied there.
+    """Write the files of a model into an empty directory; `extra` maps names to further files to copy.
 
-    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
-    weights. `provenance.json` gets the checksums of all that `load` reads, see `weights`.
+    Tensors named in `half` are stored in float16. `calibration` is written to `calibration.json`, linked to
+    these weights. `provenance.json` records the checksums of all files that `load` reads, see `weights`.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
@@ -219,7 +216,7 @@ def write_model(
         },
     )
     save_file(weights, directory / WEIGHTS)
-    (directory / WEIGHTS).chmod(0o644)  # safetensors makes it private
+    (directory / WEIGHTS).chmod(0o644)  # safetensors creates a private file
     model.tokenizer.save(directory / model.tokenizer.file_name)
     software = {
         "bigbird_dna": version("bigbird-dna"),
@@ -241,12 +238,12 @@ def write_model(
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
-    With `positions` its longest input is extended to so many tokens, by the method `extend` (see
+    `positions` extends the maximum input length to this number of tokens, by the method `extend` (see
     `extend_positions`). `ModelError` names the file that is missing, damaged or changed since it was saved.
     """
     path = find_model(path)
     if not path.is_dir():
-        raise ModelError(f"{path}: no such model directory")
+        raise ModelError(f"{path}: model directory not found")
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")
@@ -262,11 +259,11 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         layers = settings.layers(config)
     network = load_network(path / WEIGHTS, lambda: build_network(config, settings), layers)
     if description.get("vocabulary", config.vocabulary) != config.vocabulary:
-        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabularies")
+        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes")
     tokenizer = load_tokenizer(path / names[0], description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
-            f"{path}: {names[0]} has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
+            f"{path}: {names[0]} has {tokenizer.vocabulary} tokens, config.json specifies {config.vocabulary}"
         )
     if positions is not None:
         encoders = [module for module in network.modules() if isinstance(module, Encoder)]
@@ -278,44 +275,44 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         config = encoders[0].config
     model = make_model(network.eval(), tokenizer, config, settings, path)
     if WEIGHTS in found:
-        vars(model)["sha256"] = found[WEIGHTS]  # the cached property: not computed twice
+        vars(model)["sha256"] = found[WEIGHTS]  # fills the cached property, to avoid computing it again
     return model
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
-    """The encoder's configuration of a model directory, without its weights; `ModelError` as `load`."""
+    """The encoder configuration of a model directory, without its weights; errors as in `load`."""
     checksums.verify_one(Path(path), CONFIG)
     return _read_description(Path(path) / CONFIG)[0]
 
 
 def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
-    """`load` a model that must be one of promoters, or take one; `ModelError` if it is another."""
+    """Load, or return, a promoter model; `ModelError` for any other task."""
     return _of_task(model, LoadedPromoterModel, "promoter")
 
 
 def load_chromatin_model(model: LoadedModel | Path | str) -> LoadedChromatinModel:
-    """`load` a model that must be one of chromatin, or take one; `ModelError` if it is another."""
+    """Load, or return, a chromatin model; `ModelError` for any other task."""
     return _of_task(model, LoadedChromatinModel, "chromatin")
 
 
 def load_pretrained(model: LoadedModel | Path | str) -> LoadedModel:
-    """`load` a model that must be a pretrained encoder, or take one; `ModelError` if it is another."""
+    """Load, or return, a pretrained encoder; `ModelError` for any other task."""
     return _of_task(model, LoadedModel, "pretraining")
 
 
 def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
     model = given if isinstance(given, LoadedModel) else load(given)
     if not isinstance(model, kind) or model.task != task:
-        raise ModelError(f"{model.name}: a {task} model is needed, this is a {model.task} model")
+        raise ModelError(f"{model.name} is a {model.task} model; a {task} model is needed")
     return model
 
 
 def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
-    """What `config.json` says of encoder, task and tokenizer."""
+    """The description of encoder, task and tokenizer in `config.json`."""
     values = read_object(path, checksums.MOST_BYTES)
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
-        raise ModelError(f"{path}: format {found_format}, this version reads format {FORMAT}")
+        raise ModelError(f"{path}: format {found_format}; this version reads format {FORMAT}")
     task = values.get("task")
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
@@ -328,11 +325,11 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
             raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
-    # The seed stands for random blocks: a model is tied to the way they are drawn.
+    # The seed represents the random blocks: a model depends on the method that draws them.
     blocks = values.get("random_blocks_sha256")
     if blocks and OF_PATTERNS.get(config.attention) and blocks != attention_pattern(config).digest():
         raise ModelError(
-            f"{path}: was trained with other random blocks than this version draws for "
-            f"seed {config.random_seed}"
+            f"{path}: the model's random blocks differ from those of this version for "
+            f"seed {config.random_seed}; use the version in provenance.json"
         )
     return config, settings, description

@@ -2,8 +2,8 @@
 
 Shapes: B batch, L tokens, D hidden width, H heads, K head width, V vocabulary, I intermediate width.
 
-By default the arithmetic is HuggingFace BigBird's, part for part (dropout before the embeddings' LayerNorm,
-tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
+By default each part computes the same as HuggingFace's BigBird (dropout before the embeddings' LayerNorm,
+tanh GELU, LayerNorm epsilon 1e-12), so weights can be converted by renaming.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ from bigbird_dna.model.kernels import (
 )
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
 
-# What a layer does before attention, and after it: see `Layer`.
+# Computations of a layer before and after attention: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
 Compiled = tuple[Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]]
 
@@ -90,8 +90,8 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
 
-        `turns` are those of rotary positions, none where positions are learned; `owners` (B, L) say which
-        extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
+        `turns` are the angles of rotary positions, None for learned positions. `owners` (B, L) is the extra
+        global token that owns each token (see `RelativeKeys`). Tokens include the extra global tokens.
         """
         context = self.attended(x, lengths, turns, owners)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -105,14 +105,14 @@ class Layer(nn.Module):
         return out
 
     def _around_attention(self) -> Compiled:
-        """What comes before attention and after it: in training as torch compiled it, if it did."""
+        """The computations before and after attention; in training the compiled ones, if any."""
         own = (self.queries_keys_values, self.after_attention)
         return (self.training and torch.is_grad_enabled() and self.compiled) or own
 
     def attended(
         self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
     ) -> Tensor:
-        """What attention takes from the values, (B, H, L, K); arguments as of `forward`."""
+        """Output of attention, (B, H, L, K); arguments as in `forward`."""
         q, k, v, dtype = self._around_attention()[0](x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
@@ -120,7 +120,7 @@ class Layer(nn.Module):
             if self.mechanism is None:
                 return self.attend_by_pattern(q, k, v, lengths, dropout, owners).to(dtype)
             mechanism = self.mechanism
-            if torch.compiler.is_dynamo_compiling():  # it is never a part of what torch compiles around it
+            if torch.compiler.is_dynamo_compiling():  # never part of a torch.compile graph
                 mechanism = torch.compiler.disable(mechanism)  # type: ignore[no-untyped-call]
             context: Tensor = mechanism(q, k, v, lengths=lengths, dropout=dropout, hidden=x)
             return context.to(dtype)
@@ -134,7 +134,7 @@ class Layer(nn.Module):
         dropout: float = 0.0,
         owners: Tensor | None = None,
     ) -> Tensor:
-        """The attention of a block pattern, (B, H, L, K) each → (B, H, L, K)."""
+        """Attention with a block pattern, (B, H, L, K) each → (B, H, L, K)."""
         relative = None
         if self.relative is not None:
             relative = RelativeKeys(self.relative.to(q.dtype), self.radius, owners)
@@ -142,13 +142,13 @@ class Layer(nn.Module):
         return self._attention(lengths)(q, k, v, self.pattern, lengths=lengths, relative=relative, **options)
 
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
-        """Of (B, L, D) what attention takes, (B, H, L, K) each, and the type that its result is to have."""
+        """Attention inputs, (B, H, L, K) each, from (B, L, D), and the type required for the output."""
         parts = (self.query, self.key or self.query, self.value)
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
         if compiling and not torch.is_grad_enabled():
             projected = tuple(part(x) for part in parts)
         else:
-            # One product is faster than three, by more than it takes to lay the weights side by side.
+            # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined
             joined = F.linear(x, *(kept or self.join()))
             if on_cpu and not compiling:
@@ -162,27 +162,27 @@ class Layer(nn.Module):
         return q.to(wide), k.to(wide), v.to(wide), q.dtype
 
     def join(self) -> tuple[Tensor, Tensor]:
-        """Weights (3D, D) and biases (3D,) of queries, keys and values, one below the other."""
+        """Concatenated weights (3D, D) and biases (3D,) of queries, keys and values."""
         parts = (self.query, self.key or self.query, self.value)
         return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
-        # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
-        # A reversible layer's first pass is without gradients, and must compute what its second one does.
+        # The backward pass of torch's fused CPU attention is five times slower in bfloat16. A reversible
+        # layer's first pass runs without gradients, and must compute the same as its second pass.
         narrow = x.device.type == "cpu" and x.dtype == torch.bfloat16
         return torch.float32 if narrow and (self.reversible or torch.is_grad_enabled()) else x.dtype
 
     def _attention(self, lengths: Tensor | None) -> PatternAttention:
-        # Routes and plans are chosen in Python and NumPy, by lengths that torch.compile doesn't know. It
-        # would break off in the midst of that and compile anew for other lengths: it breaks off around it.
-        # Only a given route for rows without padding can be part of one graph.
+        # Routes and plans are chosen in Python and NumPy by lengths that are unknown to torch.compile.
+        # Compilation would stop within that code and repeat for other lengths, so the graph is split around
+        # attention. Only a fixed route without padding can be part of one graph.
         opaque = lengths is not None or self.route not in ("blocked", "native")
         if opaque and torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
             return self.attend_uncompiled
         return self.attend
 
     def after_attention(self, x: Tensor, context: Tensor) -> Tensor:
-        """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
+        """The token-wise part of a layer: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         x = self.attention_norm(self.dropout(self.attention_output(context), x))
         return self.output_norm(self.dropout(self.inner(x), x))  # type: ignore[no-any-return]
@@ -198,18 +198,18 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to hidden states.
+    """Encoder from token ids to hidden states.
 
     Parameters
     ----------
     config
-        `vocabulary` must be set; all shapes follow from it.
+        `vocabulary` must be set; it determines all shapes.
 
     Examples
     --------
-    >>> encoder = Encoder(EncoderConfig(vocabulary=32, layers=1, hidden=8, heads=2, positions=64))
-    >>> encoder(torch.zeros(1, 10, dtype=torch.long)).shape
-    torch.Size([1, 10, 8])
+        >>> encoder = Encoder(EncoderConfig(vocabulary=32, layers=1, hidden=8, heads=2, max_length=64))
+        >>> encoder(torch.zeros(1, 10, dtype=torch.long)).shape
+        torch.Size([1, 10, 8])
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -242,16 +242,16 @@ class Encoder(nn.Module):
         ids
             Token ids (B, L), padded on the right.
         lengths
-            True lengths (B,), on the CPU if they can be; none: no padding. The result for a row doesn't
-            depend on its padding.
+            True lengths (B,), preferably on the CPU; None: no padding. A row's result does not depend on its
+            padding.
         segments
-            0 for sentence A, 1 for sentence B, (B, L); none: all A.
+            0 for sentence A, 1 for sentence B, (B, L); None: all A.
         added
-            Vectors (B, L, D) added to the tokens' embeddings.
+            Vectors (B, L, D) added to the token embeddings.
 
         Returns
         -------
-        Hidden states (B, L, D); those of padding hold no meaning.
+        Hidden states (B, L, D); those of padding are meaningless.
         """
         return self.encode(ids, lengths, segments, added=added).tokens
 
@@ -263,16 +263,16 @@ class Encoder(nn.Module):
         given: Globals | None = None,
         added: Tensor | None = None,
     ) -> HiddenStates:
-        """Hidden states of extra globals and tokens; arguments as of `forward`.
+        """Hidden states of extra global tokens and tokens; arguments as in `forward`.
 
-        `given` says what the extra globals stand for; none: for even parts of the sequence.
+        `given` assigns tokens to the extra global tokens; None: each owns an equal part of the sequence.
         """
         if ids.shape[1] > self.config.max_length:
             raise ValueError(
                 f"{ids.shape[1]} tokens are more than the encoder's {self.config.max_length} positions"
             )
-        # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer; nor
-        # at all where they are on the CPU.
+        # Attention plans its work by the lengths. They are read once here, so a GPU is not synchronized in
+        # every layer, or at all if they are on the CPU.
         lengths = None if lengths is None else lengths.cpu()
         true_lengths = lengths
         extra, owners = self.config.num_global_tokens, None
@@ -285,14 +285,14 @@ class Encoder(nn.Module):
                 owners = owners.to(ids.device, non_blocking=True)
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
-            for part in self.modules():  # mechanisms that change from pass to pass
+            for part in self.modules():  # mechanisms that change between passes
                 change = getattr(part, "begin_pass", None)
                 if part.training and callable(change):
                     change()
         content = None if given is None else given.content
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x)
-        packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
+        packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
         if packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
             return HiddenStates(x[:, :extra], x[:, extra:])
@@ -307,13 +307,13 @@ class Encoder(nn.Module):
         return HiddenStates(x[:, :extra], x[:, extra:])
 
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
-        """A layer's output; in the backward pass it is computed once more, by the same choices of keys."""
-        # A pattern chooses none; torch compiles no other contexts.
+        """A layer's output, recomputed in the backward pass with the same choices of keys."""
+        # Patterns choose no keys; torch.compile supports no other contexts.
         contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
-        """The turns of so many positions; none where positions are learned."""
+        """Rotation angles of `tokens` positions; None for learned positions."""
         config = self.config
         if config.position_encoding != "rotary":
             return None
@@ -321,10 +321,10 @@ class Encoder(nn.Module):
         return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
 
     def _turns(self, x: Tensor) -> Rotation | None:
-        """The turns of embedded extra globals and tokens (B, G + L, D)."""
+        """Rotation angles of embedded extra global tokens and tokens (B, G + L, D)."""
         extra = self.config.num_global_tokens
         turns = self.turns(x.shape[1] - extra, x.device)
         if turns is None or not extra:
             return turns
-        # An extra global stands nowhere: it isn't turned.
+        # Extra global tokens have no position and are not rotated.
         return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))

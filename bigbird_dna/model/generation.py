@@ -1,28 +1,28 @@
-"""New DNA from a pretrained model: a causal one continues a flank, one of masked tokens fills a gap.
+"""DNA generation with a pretrained model: causal models continue a flank, masked language models fill a gap.
 
 A causal model continues token by token:
 
-* Samples run in groups of `GROUP` rows that are always full, each group by itself and on one thread, and
-  every sample has random numbers of its own. So a sample is a function of model, flank, its number and the
-  seed: not of how many are asked for, nor of the threads.
-* A tokenizer would have cut the flank's end in another way, had it known what follows. The flank's last token
-  is taken back, and tokens are drawn that agree with its bases until these are written again.
-* The model reads as many tokens as the inputs that it learned from had. When there are so many, it goes on
-  from the last half of them.
-* A sample is as long as asked for: the last token is cut.
+* Samples run in full groups of `GROUP` rows, each group separately on one thread, and every sample has its
+  own random numbers. A sample thus depends only on model, flank, sample number and seed, not on the number of
+  samples or threads.
+* With knowledge of the following bases, a tokenizer might split the flank's end differently. The flank's last
+  token is therefore removed, and only tokens that agree with its bases are sampled until these are restored.
+* The model reads at most as many tokens as its training inputs had. At this limit it continues from the last
+  half of them.
+* Samples have the requested length; the last token is truncated.
 
-A model of masked tokens fills a gap between two flanks, which stay as they are. The gap begins as bases drawn
-evenly. In each of some rounds the whole, flank + gap + flank, is tokenized again; some of the gap's tokens,
-drawn evenly, are masked; and each of these is replaced by a token of as many bases, drawn from the model's
-prediction for it given all others. So the gap keeps its length. In the first round all of the gap's tokens
-are masked, then fewer from round to round, and from the middle on 15 %, as in training. A token that reaches
-into a flank is replaced only by tokens with the flank's bases.
+A masked language model fills a gap between two unchanged flanks. The gap is initialized with uniformly random
+bases. In each round, the whole sequence (flank + gap + flank) is tokenized again. Some of the gap's tokens,
+chosen uniformly, are masked, and each is replaced by a token with the same number of bases, sampled from the
+model's prediction given all other tokens. The gap thus keeps its length. The first round masks all tokens of
+the gap; the fraction then decreases until, halfway through the rounds, it is 15 %, as in training. Tokens
+that extend into a flank are replaced only by tokens with the flank's bases.
 
 This is Gibbs sampling of several tokens at a time (Wang & Cho 2019, arXiv 1902.04094, for such models), with
-the predictions as conditional probabilities. They needn't be those of one distribution: what samples are
-drawn from is what many rounds lead to, and no model of the gap's probability.
+predictions as conditional probabilities. These need not belong to one joint distribution: samples come from
+the limit of many rounds, not from a model of the gap's probability.
 
-Axes: G rows of a group, or masked tokens of a gap; P tokens made of bases.
+Axes: G rows of a group, or masked tokens of a gap; P tokens that consist of bases.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,42 +46,41 @@ from bigbird_dna.tokens.interface import BASES, require_dna
 
 GROUP = 16
 LEAST_MASKED = 0.15
-"""Of a gap's tokens, in each of the later rounds."""
+"""Fraction of a gap's tokens masked in each of the later rounds."""
 LONGEST = 10_000_000
-"""bp of a sample; the tokens of one are a list in memory."""
-_TOGETHER = 64  # samples of gaps: their rows are held at once
+"""Maximum bp per sample; a sample's tokens are a list in memory."""
+_TOGETHER = 64  # gap samples processed together, with all their rows in memory
 
 
 class Flanks(NamedTuple):
-    """What is on both sides of samples, A C G T N; either may be empty."""
+    """The sequences on both sides of samples, A C G T N; either may be empty."""
 
     left: str = ""
     right: str = ""
 
     @classmethod
     def read(cls, left: str, right: str) -> Self:
-        """Flanks as a user gives them: lower case is read, IUPAC codes are N.
+        """Read user-supplied flanks: lower case is accepted, IUPAC codes become N.
 
-        `UsageError` for what is no text, `DataError` for a letter that isn't of DNA.
+        `UsageError` for anything but text, `DataError` for a letter that is not DNA.
         """
         given = {"left": left, "right": right}
         for side, text in given.items():
             if not isinstance(text, str):
-                raise UsageError(f"{side} {text!r:.60}: give the bases of a flank as text")
+                raise UsageError(f"{side} {text!r:.60}: the flank must be a string of bases")
         return cls(*(clean(text, side) for side, text in given.items()))
 
 
 def check_generating(model: LoadedModel, *, right: bool) -> None:
-    """`ModelError` or `UsageError` where a model can't generate, or not before something on the right."""
+    """`ModelError` or `UsageError` if a model cannot generate, or cannot use a right flank."""
     if model.task != "pretraining":
         raise ModelError(
-            f"{model.name}: this model was made for {MADE_FOR[model.task]}; `generate` needs a pretrained "
-            "model"
+            f"{model.name}: this model is for {MADE_FOR[model.task]}; `generate` needs a pretrained model"
         )
     if right and model.config.causal:
         raise UsageError(
-            f"{model.name}: a causal model reads from left to right and knows nothing of a flank on the "
-            "right; a model of masked tokens fills a gap between two"
+            f"{model.name}: a causal model reads from left to right and cannot use a right flank; "
+            "use a masked language model to fill a gap"
         )
 
 
@@ -96,9 +95,9 @@ def generate(
     seed: int = 1,
     device: torch.device,
 ) -> Iterator[str]:
-    """`number` samples of `length` bp for each pair of flanks, one pair after the other.
+    """Yield `number` samples of `length` bp for each pair of flanks, pair by pair.
 
-    Errors as of `Model.generate`; those of arguments come before anything is computed.
+    Errors are those of `Model.generate`; arguments are checked before any computation.
     """
     check_generating(model, right=any(one.right for one in flanks))
     check_at_least_one({"number": number, "length": length, "rounds": rounds})
@@ -114,33 +113,33 @@ def generate(
 
 
 def describe_method(model: LoadedModel, rounds: int) -> str:
-    """How a model generates, and what a token costs, in a few words."""
+    """Short description of a model's generation method and the cost per token."""
     name = model.config.attention
     if not model.config.causal:
         return f"by filling gaps in {rounds:,} rounds"
     if keeps_keys(model.config):
         return (
-            f"from left to right; attention {name}: keys and values are kept, a new token is computed alone"
+            f"from left to right; attention {name}: keys and values are cached, only new tokens are computed"
         )
-    return f"from left to right; attention {name}: all tokens before are computed again for each new one"
+    return f"from left to right; attention {name}: all earlier tokens are recomputed for each new token"
 
 
 def most_read(model: LoadedModel) -> int:
-    """Tokens from which a causal model can predict the next one, [CLS] among them."""
+    """Maximum number of tokens, including [CLS], from which a causal model predicts the next one."""
     assert isinstance(model.settings, PretrainingSettings)
     learned = model.settings.context
-    # [CLS] tokens [SEP] were its inputs: what follows the last token but one was in its training.
+    # Training inputs were [CLS] tokens [SEP]: the last DNA token was predicted from all tokens before it.
     return model.config.max_length if learned is None else min(learned, model.config.max_length) - 2
 
 
 def masked_fraction(done: int, rounds: int) -> float:
-    """Fraction of a gap's tokens masked in a round, counted from 0: from 1 down to `LEAST_MASKED`."""
+    """Fraction of a gap's tokens masked in round `done`, from 0: decreases from 1 to `LEAST_MASKED`."""
     falling = max(1, rounds // 2)
     return max(LEAST_MASKED, 1 - (1 - LEAST_MASKED) * done / falling)
 
 
 def fitting(tokens: Sequence[str], fixed: str) -> NDArray[np.bool_]:
-    """Which tokens have as many bases as `fixed`, and the same ones but where that has a dot."""
+    """Which tokens have the length of `fixed` and the same bases, except where `fixed` has a dot."""
     fits: NDArray[np.bool_] = np.fromiter(map(len, tokens), np.int64, len(tokens)) == len(fixed)
     if fixed.strip("."):
         for number in np.flatnonzero(fits).tolist():
@@ -150,7 +149,7 @@ def fitting(tokens: Sequence[str], fixed: str) -> NDArray[np.bool_]:
 
 
 class _Generating:
-    """What all samples have in common; `ModelError` if the tokenizer isn't of DNA, or lacks a base."""
+    """Common state of all samples; `ModelError` if the tokenizer is not for DNA, or lacks a base."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class _Generating:
         self.ids = np.asarray(self.tokenizer.base_ids, np.int64)
         self.tokens = [self.tokenizer.decode([one]) for one in self.ids]
         if not {*BASES} <= {*self.tokens}:
-            raise ModelError(f"{self.tokenizer.source}: has no piece for some base")
+            raise ModelError(f"{self.tokenizer.source}: the vocabulary lacks a token for a single base")
 
     def samples(self, flanks: Sequence[Flanks], number: int) -> Iterator[str]:
         raise NotImplementedError
@@ -177,7 +176,7 @@ class _Generating:
     def draw(
         self, scores: Tensor, allowed: Sequence[NDArray[np.bool_] | None], numbers: Floats
     ) -> NDArray[np.int64]:
-        """A token (G,) of each row of scores, of those that are allowed there (None: all)."""
+        """Sample a token (G,) per row of scores, among the allowed ones (None: all)."""
         chosen: Floats = scores.double().cpu().numpy()[:, self.ids]
         self.model.check_predictions(chosen)
         for row, possible in enumerate(allowed):
@@ -187,10 +186,10 @@ class _Generating:
 
 
 class _SampleGroup(NamedTuple):
-    number: int  # of the flank
+    number: int  # number of the flank
     left: str
     first: int  # number of the first sample
-    wanted: int  # samples; the other rows are there to make the group full
+    wanted: int  # samples; the other rows only complete the group
 
 
 class _Continuing(_Generating):
@@ -233,7 +232,7 @@ class _Continuing(_Generating):
                 scores = decoder.read(self._sent(rows[:, -1:]))
 
     def _prompt(self, flank: str, room: int) -> tuple[NDArray[np.int64], str]:
-        """[CLS] and the flank's tokens without the last one, at most `room`, and the bases of that."""
+        """[CLS] and the flank's tokens except the last, at most `room`, and the bases of the last token."""
         ids = self.tokenizer.encode(flank).astype(np.int64) if flank else np.zeros(0, np.int64)
         again = ""
         if len(ids) and ids[-1] in self.ids:
@@ -252,14 +251,14 @@ class _Continuing(_Generating):
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
 
     def _agreeing(self, rest: str) -> NDArray[np.bool_] | None:
-        """Which tokens agree with bases that are to be written again."""
+        """Which tokens agree with the bases to be restored."""
         if not rest:
             return None
         return np.array([token.startswith(rest) or rest.startswith(token) for token in self.tokens])
 
 
 class _GapSample:
-    """A sample on its way, between flanks."""
+    """A sample in progress, between flanks."""
 
     def __init__(self, flanks: Flanks, length: int, seed: tuple[int, int, int]) -> None:
         self.flanks = flanks
@@ -272,16 +271,16 @@ class _MaskedRow(NamedTuple):
 
     ids: NDArray[np.int32]  # [CLS] tokens [SEP]
     places: NDArray[np.int64]  # (G,) of masked tokens, ascending
-    starts: NDArray[np.int64]  # (G,) where each begins, bp from the gap's start
-    fixed: list[str]  # of each its bases, "." for one that is to be drawn
+    starts: NDArray[np.int64]  # (G,) start of each, bp from the gap's start
+    fixed: list[str]  # bases of each, "." for those to be sampled
     numbers: Floats  # (G,) random, from 0 to 1
 
 
 class _Infilling(_Generating):
-    """Samples of a model of masked tokens; `UsageError` for a gap of more tokens than it reads."""
+    """Samples of a masked language model; `UsageError` for a gap with more tokens than the model accepts."""
 
     def samples(self, flanks: Sequence[Flanks], number: int) -> Iterator[str]:
-        # No more of the flanks than the model could read.
+        # Use no more of the flanks than the model could read.
         most = self.model.config.max_length * max(map(len, self.tokens))
         near = [Flanks(one.left[-most:], one.right[:most]) for one in flanks]
         wanted = [(place, sample) for place in range(len(flanks)) for sample in range(number)]
@@ -297,7 +296,7 @@ class _Infilling(_Generating):
             yield from (state.text for state in states)
 
     def _masked(self, state: _GapSample, fraction: float) -> _MaskedRow:
-        """Some of a gap's tokens masked, among as many of the flanks' as the model has room for."""
+        """Mask some of a gap's tokens, surrounded by as many flank tokens as the model has room for."""
         left, right = state.flanks
         whole = left + state.text + right
         ids, offsets = self.tokenizer.encode_with_offsets(whole)
@@ -307,8 +306,8 @@ class _Infilling(_Generating):
         first, last = int(own[0]), int(own[-1]) + 1
         if last - first > room:
             raise UsageError(
-                f"length {self.length}: such a gap has about {last - first:,} tokens, "
-                f"{self.model.name} takes {room:,} beside [CLS] and [SEP]"
+                f"length {self.length}: the gap has about {last - first:,} tokens, but "
+                f"{self.model.name} can fill at most {room:,}; use a shorter gap"
             )
         spare = room - (last - first)
         before = min(first, max(spare // 2, spare - (len(ids) - last)))
@@ -326,11 +325,11 @@ class _Infilling(_Generating):
         return _MaskedRow(row, masked - (first - before) + 1, starts[masked], fixed, numbers)
 
     def _predicted(self, rows: list[_MaskedRow]) -> list[NDArray[np.int64]]:
-        """For each row the tokens (G,) that its masked ones become."""
+        """The tokens (G,) that replace the masked tokens of each row."""
         most = max(len(row.places) for row in rows)
 
         def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
-            # Drawn here, where a row's scores are at hand: of all rows they'd take much room.
+            # Sampled here because storing the scores of all rows would need much memory.
             own = [rows[number] for number in chosen.tolist()]
             places = [row.places + number * ids.shape[1] for number, row in enumerate(own)]
             flat = torch.from_numpy(np.concatenate(places)).to(ids.device)

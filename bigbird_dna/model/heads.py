@@ -1,8 +1,8 @@
-"""Heads on the encoder, and the networks made of both.
+"""Task heads, and the networks that combine them with the encoder.
 
 Shapes: B batch, L tokens, M masked tokens, D hidden width, I intermediate width, V vocabulary, T outputs.
 
-The arithmetic of every head is HuggingFace BigBird's, so that weights can be exchanged by renaming.
+Every head computes the same as in HuggingFace's BigBird, so weights can be converted by renaming.
 """
 
 from typing import NamedTuple
@@ -19,9 +19,9 @@ from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 LEAST_ROWS = 8
-"""BLAS multiplies few vectors by other routines than many, which round in another order. With so many, copies
-if need be, a sequence that is alone has the same bits as in a batch."""
-QUESTION_PENALTY = 1e6  # taken from the scores of the question's own tokens
+"""BLAS multiplies few vectors with other routines than many, with different rounding. With this number of
+rows, copied if necessary, a single sequence gives the same bits as in a batch."""
+QUESTION_PENALTY = 1e6  # subtracted from the scores of question tokens
 
 
 class BareEncoder(nn.Module):
@@ -37,7 +37,7 @@ class BareEncoder(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Scores over the vocabulary; the projection shares the token embeddings' weights."""
+    """Scores over the vocabulary; the projection uses the weights of the token embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class NextSentenceHead(nn.Module):
         self.output = nn.Linear(config.hidden, 2)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Hidden states (B, L, D) → logits (B, 2); class 0 says that B follows A, as in BERT."""
+        """Hidden states (B, L, D) → logits (B, 2); class 0 means that B follows A, as in BERT."""
         return self.output(torch.tanh(self.pooler(hidden[:, 0])))  # type: ignore[no-any-return]
 
 
@@ -69,11 +69,11 @@ class PretrainingOutput(NamedTuple):
     """Logits of the pretraining objectives."""
 
     tokens: Tensor  # (M, V)
-    next_sentence: Tensor | None  # (B, 2); none: the network has no such head
+    next_sentence: Tensor | None  # (B, 2); None: the network has no such head
 
 
 class PretrainingNetwork(nn.Module):
-    """Encoder with the masked-token head and, unless `next_sentence` is false, the next-sentence head."""
+    """Encoder with the masked-token head and, if `next_sentence`, the next-sentence head."""
 
     def __init__(self, config: EncoderConfig, next_sentence: bool = True) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class PretrainingNetwork(nn.Module):
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
     ) -> PretrainingOutput:
-        """Logits at the flat positions `masked` (M,) of ids (B, L) only: elsewhere nobody asks for them."""
+        """Logits only at the flat positions `masked` (M,) of ids (B, L), the only ones needed."""
         hidden = self.encoder(ids, lengths, segments)
         chosen = hidden.flatten(0, 1).index_select(0, masked)  # (M, D)
         return PretrainingOutput(
@@ -99,8 +99,8 @@ class PretrainingNetwork(nn.Module):
 class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    With `offsets` it reads aligned windows: its tokens have `BasePositions`, and with `member` the log-odds
-    of a `PositionMember` are added to the logit of its one output.
+    With `offsets` the inputs are aligned windows and tokens have `BasePositions`; with `member` the log-odds
+    of a `PositionMember` are added to the single output's logit.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Classifier(nn.Module):
     ) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T).
 
-        `bases` are those of the tokens, or what they add; none: nothing.
+        `bases` are the tokens' bases or the terms computed from them; None adds nothing.
         """
         terms = self.base_terms(bases) if isinstance(bases, BaseBatch) else bases
         hidden = self.encoder(ids, lengths, segments, None if terms is None else terms.embeddings)
@@ -152,7 +152,7 @@ class Classifier(nn.Module):
         return logits if terms is None or terms.logits is None else logits + terms.logits[:, None]
 
     def base_terms(self, bases: BaseBatch) -> BaseTerms:
-        """What the network adds for the bases of its tokens."""
+        """The terms added for the bases of the tokens."""
         embeddings = None if self.base_positions is None else self.base_positions(bases)
         logits = None if self.position_member is None else self.position_member(bases)
         return BaseTerms(embeddings, logits)
@@ -165,7 +165,7 @@ class Classifier(nn.Module):
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
     if len(hidden) == 1 and not lengths.is_cuda and int(lengths) == hidden.shape[1]:
-        return hidden.sum(1) / hidden.shape[1]  # the same bits, in half of the steps
+        return hidden.sum(1) / hidden.shape[1]  # the same bits, with half the operations
     lengths = lengths.to(hidden.device, non_blocking=True)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
     return (hidden * present[..., None]).sum(1) / lengths[:, None]
@@ -179,10 +179,10 @@ class SpanOutput(NamedTuple):
 
 
 class QuestionAnswerer(nn.Module):
-    """Encoder that marks where in a context the answer to a question stands.
+    """Encoder that marks the answer to a question in a context.
 
-    The input is [CLS] question [SEP] context [SEP]. The head is one more feed-forward layer and a projection
-    to two scores a token.
+    The input is [CLS] question [SEP] context [SEP]. The head is an additional feed-forward layer and a
+    projection to two scores per token.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -203,9 +203,9 @@ class QuestionAnswerer(nn.Module):
     ) -> SpanOutput:
         """Scores of every token of ids (B, L) with true lengths (B,).
 
-        `question_lengths` (B,) are those of [CLS] question [SEP], as the function of this name finds them: no
-        answer is there, but [CLS] keeps its score, which is for contexts without an answer. `segments` (B,
-        L); none: 0 for the question, 1 for what follows.
+        `question_lengths` (B,) are the lengths of [CLS] question [SEP], as computed by the function of this
+        name. These tokens cannot be answers, except [CLS], whose score is for contexts without an answer.
+        `segments` (B, L); None: 0 for the question, 1 for the rest.
         """
         asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
         hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)
@@ -213,7 +213,7 @@ class QuestionAnswerer(nn.Module):
         return SpanOutput(start, end)
 
     def scores(self, hidden: Tensor, asked: Tensor) -> Tensor:
-        """Scores of hidden states (B, L, D), (B, L, 2); `asked` (B, L) is true where the question stands."""
+        """Scores (B, L, 2) of hidden states (B, L, D); `asked` (B, L) is true for question tokens."""
         inner = self.activation(self.intermediate(self.dropout(hidden)))  # (B, L, I)
         scores = self.spans(self.norm(self.dropout(self.output(inner)) + hidden))  # (B, L, 2)
         first = torch.zeros_like(asked)
@@ -222,25 +222,25 @@ class QuestionAnswerer(nn.Module):
 
 
 def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
-    """Tokens up to and with the first [SEP] of ids (B, L) → (B,); 1 for a row that has none."""
+    """Tokens up to and including the first [SEP] of ids (B, L) → (B,); 1 for a row without [SEP]."""
     return (ids == sep_id).int().argmax(-1) + 1
 
 
-# The chromatin network: one logit for each track, of one bin or of several neighboring ones
+# The chromatin network: one logit per track, for one bin or several adjacent ones.
 
 
-BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 of them
+BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths of 6 to 600 bins
 
 
 class ChromatinNetwork(nn.Module):
-    """Encoder, a pooled vector for each bin, and a head of one hidden layer.
+    """Encoder, a pooled vector per bin, and a head with one hidden layer.
 
-    With `pooling` "cls" (the paper's, App. F.3) the vector is that of [CLS] and is for the one bin in the
-    middle of the window; with "bin" it is the mean and maximum over the tokens of a bin, so that a training
-    step learns from several bins. A mean alone hides a site of three tokens among fifty. `bin_layers`, of
-    "bin" only, are layers of full attention across the bins, between pooling and head: a site that the
-    encoder found is one step from every bin. `head` "linear" (the paper's) is one layer on the pooled vector;
-    "dense" has another before it, which bin layers need.
+    With `pooling` "cls" (as in the paper, App. F.3), the vector is that of [CLS] and represents the central
+    bin of the window. With "bin" it is the mean and maximum over the tokens of a bin, so a training step uses
+    several bins; a mean alone hides a site of three tokens among fifty. `bin_layers`, for "bin" only, are
+    layers of full attention across the bins, between pooling and head: they connect a site with every bin in
+    one step. `head` "linear" (as in the paper) is one layer on the pooled vector; "dense", required by bin
+    layers, adds a hidden layer.
     """
 
     def __init__(
@@ -268,8 +268,8 @@ class ChromatinNetwork(nn.Module):
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
-        `spans[b, k]` are the first token of a bin and the one after its last. With pooling "cls" K is 1 and
-        the span doesn't matter. With bin layers the bins are neighbors, in the window's order.
+        `spans[b, k]` are a bin's first token and the one after its last. With pooling "cls", K is 1 and the
+        span is ignored. With bin layers, bins must be adjacent and in the window's order.
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
@@ -282,7 +282,7 @@ class ChromatinNetwork(nn.Module):
 
 
 class BinLayers(nn.Module):
-    """Encoder layers across the bins of a window, which know each other's distance: (B, K, D) → (B, K, D)."""
+    """Encoder layers across the bins of a window, with rotary bin positions: (B, K, D) → (B, K, D)."""
 
     def __init__(self, config: EncoderConfig, layers: int) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ class BinLayers(nn.Module):
         initialize(self.layers, config.hidden)
 
     def forward(self, bins: Tensor) -> Tensor:
-        """Each bin's vector, of all bins' vectors."""
+        """Bin vectors updated with the vectors of all bins."""
         turns = rotation(bins.shape[1], self.head_width, BIN_ROTARY_BASE, 1.0, bins.device)
         bins = self.norm(bins)
         for layer in self.layers:
@@ -312,7 +312,7 @@ class BinLayers(nn.Module):
 
 
 class ChromatinEnsemble(nn.Module):
-    """Independently trained networks; the logit of their mean probability."""
+    """Independently trained networks; returns the logit of their mean probability."""
 
     def __init__(
         self,
@@ -329,17 +329,17 @@ class ChromatinEnsemble(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
-        """As of `ChromatinNetwork`."""
+        """As for `ChromatinNetwork`."""
         logits = torch.stack([member(ids, lengths, spans).float() for member in self.members])
-        log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as the other
+        log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as in log_off
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)
         return log_on - log_off
 
 
 def pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
-    """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D).
+    """Concatenated mean and maximum over ranges of tokens: (B, L, D) and (B, K, 2) → (B, K, 2 D).
 
-    A GPU isn't waited for if the ranges are on the CPU.
+    A GPU is not synchronized if the ranges are on the CPU.
     """
     batch, bins, _ = spans.shape
     widest = int((spans[..., 1] - spans[..., 0]).max())

@@ -1,4 +1,4 @@
-"""Where and how models predict: device, threads and precision, and what is prepared while a GPU computes."""
+"""Device, threads and precision of predictions, and preparation of data while a GPU computes."""
 
 import os
 from collections import deque
@@ -23,27 +23,27 @@ from bigbird_dna.model.mechanism import goes_by_pattern
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`.
+    """The device for `auto`, `cpu` or `cuda`; `UsageError` if a requested GPU is missing.
 
-    A command's GPU is one that no other command of the machine has; it waits for one (`bigbird_dna.gpus`).
+    A command waits for a GPU that no other command on the machine uses (`bigbird_dna.gpus`).
     """
     if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
-    # Processes on one machine don't share a GPU: NCCL fails, and `auto` falls back to CPUs.
+        raise UsageError(f"device {name!r}: must be auto, cpu or cuda")
+    # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
     wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
     if visible < wanted:
-        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {visible}")
+        raise UsageError(f"device cuda: {wanted} GPUs are needed, but torch finds {visible}")
     gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
-    if gpu:  # what names no GPU means the present one, which else is the first
+    if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
     return torch.device("cuda", gpu)
 
 
 @contextmanager
 def cpu_threads(threads: int | None) -> Iterator[None]:
-    """Give torch so many CPU threads inside the block; None: as many as it has."""
+    """Set torch's number of CPU threads in the context; None: unchanged."""
     check_at_least_one({"threads": threads})
     before = torch.get_num_threads()
     if threads is not None:
@@ -59,21 +59,21 @@ R = TypeVar("R")
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 AHEAD_OF = ("cuda",)
-"""Devices that compute while the CPU has time; a CPU's cores are all busy with rows."""
+"""Devices that compute while the CPU is idle; on a CPU, all cores are busy with rows."""
 
 _computing: ContextVar[torch.dtype] = ContextVar("_computing", default=torch.float32)
 
 
 @contextmanager
 def inference(precision: str, device: torch.device) -> Iterator[None]:
-    """In the block models predict in this precision, and each route of attention on a GPU is logged once.
+    """Predict in this precision within the context, and log each attention route on a GPU once.
 
-    bfloat16 and float16 are torch's autocast: products and attention are computed in them, sums and
-    normalization in float32. `UsageError`: there is no such precision, or not on this device.
+    bfloat16 and float16 use torch's autocast: products and attention use the narrow type, sums and
+    normalization float32. `UsageError`: unknown precision, or not supported on this device.
     """
     check_choice("precision", precision, PRECISIONS)
     if precision == "float16" and device.type == "cpu":
-        raise UsageError("precision float16: for GPUs; on a CPU choose float32 or bfloat16")
+        raise UsageError("precision float16: supported on GPUs only; on a CPU use float32 or bfloat16")
 
     def hear(choice: Choice) -> None:
         if device.type != "cpu":
@@ -88,12 +88,12 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def precision_option(precision: str) -> dict[str, object | None]:
-    """The option that a result states in its command; none where it is the default."""
+    """The option recorded in a result's command; None for the default."""
     return {"--precision": None if precision == "float32" else precision}
 
 
 def narrowed(device: torch.device) -> Callable[[], Any]:
-    """What makes contexts, in any thread, that compute in the precision of the present `inference`."""
+    """A function that creates autocast contexts with the current `inference` precision, in any thread."""
     dtype = _computing.get()
     if dtype == torch.float32:
         return nullcontext
@@ -101,10 +101,10 @@ def narrowed(device: torch.device) -> Callable[[], Any]:
 
 
 def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device | None) -> Iterator[R]:
-    """What `make` gives of each item, in their order; on a GPU, or where no device is named, a thread
-    makes the next one meanwhile.
+    """Results of `make` per item, in order; on a GPU, or without a device, a thread computes the next result
+    in advance.
 
-    An error of it comes where its result would.
+    An error is raised where its result would be returned.
     """
     if device is not None and device.type not in AHEAD_OF:
         yield from map(make, items)
@@ -124,22 +124,22 @@ def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device | Non
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device; a GPU isn't waited for."""
+    """Move a CPU tensor to a device without waiting for the GPU."""
     if device.type == "cuda":
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
 
 
-# Layers as training and inference run them: compiled by torch, or with weights packed for many calls
+# Layers for training, compiled by torch, and for inference, with weights packed for many calls.
 
 
 @contextmanager
 def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[None]:
-    """In the block, let layers in training run what comes before and after attention as torch compiles it.
+    """Compile the computations before and after attention, for training within the context.
 
-    All layers of an encoder, and all lengths, share what is compiled. Results are the same up to rounding,
-    and dropout draws other numbers on a CPU. Attention is left out: it has kernels of its own. So are
-    reversible layers: what is computed twice must not differ. `ConfigError`: torch can't compile here.
+    All encoder layers and lengths use the same compiled code. Results are equal up to rounding, and dropout
+    draws other numbers on a CPU. Attention is excluded, as it has its own kernels, and so are reversible
+    layers, whose two computations must be identical. `ConfigError`: torch cannot compile on this machine.
     """
     reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
     left = {layer for encoder in reversible for layer in encoder.layers}
@@ -153,7 +153,7 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     try:
         yield
     except TorchDynamoException as error:
-        raise ConfigError(f"torch_compile: torch can't compile here: {error_text(error)}") from None
+        raise ConfigError(f"torch_compile: torch cannot compile: {error_text(error)}") from None
     finally:
         for layer in layers:
             layer.compiled = None
@@ -161,10 +161,10 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
 
 @contextmanager
 def prepared(network: nn.Module, longest: int) -> Iterator[None]:
-    """Lay out the weights that layers multiply by, for calls in the block, which may change no weight.
+    """Pack the layers' weights for calls in the context, which must not change any weight.
 
-    On a CPU single sequences of at most `longest` tokens then go through compiled layers, where there is a
-    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time.
+    On a CPU, single sequences of at most `longest` tokens use compiled layers, if a compiler exists and this
+    thread's torch has one thread: equal up to rounding, in half the time.
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
@@ -186,7 +186,7 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
 def _packed(
     encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int
 ) -> PackedLayers | None:
-    """None: a layer has a part that the kernel has not, or there is no kernel."""
+    """Packed layers; None if the kernel is missing or does not support some part of a layer."""
     config = encoder.config
     kernel = pointwise(*encoder.parameters())
     plain = (

@@ -1,8 +1,8 @@
-"""What an encoder's first layer reads: embeddings of tokens, positions and segments, and extra global tokens;
-rotary positions, and how the first layer's weights begin by either kind of positions.
+"""Inputs of the first layer: embeddings of tokens, positions, segments and extra global tokens; rotary
+positions; initialization of the first layer for either kind of positions.
 
-Extra global tokens (ETC) are in front of the sequence. Axes: B batch, G extra globals, L tokens, D hidden
-width.
+Extra global tokens (ETC) are in front of the sequence. Axes: B batch, G extra global tokens, L tokens, D
+hidden width.
 """
 
 import math
@@ -23,9 +23,9 @@ BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 
 def initialize_positions(weight: Tensor) -> None:
-    """Initialize position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
+    """Initialize position embeddings (P, D) as sinusoids, with the standard deviation of the other weights.
 
-    With random ones a small model spends most of its training on finding out which positions are adjacent.
+    With random ones, a small model spends most of its training learning which positions are adjacent.
     """
     positions, width = weight.shape
     angles = torch.arange(positions)[:, None] * position_rates(width)  # (P, ⌈D / 2⌉)
@@ -37,13 +37,13 @@ def initialize_positions(weight: Tensor) -> None:
 def initial_deviation(hidden: int) -> float:
     """Standard deviation of initial weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
 
-    With 0.02 a narrow network begins next to the identity and learns slowly.
+    With 0.02, a narrow network is initially close to the identity and learns slowly.
     """
     return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
 
 
 def initialize(module: nn.Module, hidden: int) -> None:
-    """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
+    """Initialize like BERT, scaled to the width `hidden`: normal weights, zero biases."""
     deviation = initial_deviation(hidden)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -53,15 +53,16 @@ def initialize(module: nn.Module, hidden: int) -> None:
 
 
 def position_rates(hidden: int) -> Tensor:
-    """ω of the sinusoids that learned positions begin as, by pair (⌈D / 2⌉,), radians a token."""
+    """Rates ω of the initial sinusoids of learned positions, per pair (⌈D / 2⌉,), in radians per token."""
     return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
 
 
 class Globals(NamedTuple):
-    """What the extra globals of each sequence stand for; without it all sequences have the same ones.
+    """Content and owners of each sequence's extra global tokens; without it, all sequences have the same
+    ones.
 
-    `content` (B, G, D) is added to their learned vectors. `owners` (B, L) says which of them stands for a
-    token, -1 for none; relative labels alone look at it.
+    `content` (B, G, D) is added to their learned vectors. `owners` (B, L) is the extra global token that owns
+    each token, -1 for none; only relative labels use it.
     """
 
     content: Tensor
@@ -69,14 +70,14 @@ class Globals(NamedTuple):
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states of the extra globals (B, G, D) and of the tokens (B, L, D)."""
+    """Hidden states of the extra global tokens (B, G, D) and of the tokens (B, L, D)."""
 
     globals: Tensor
     tokens: Tensor
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalized; rotary positions have no part in it."""
+    """Normalized sum of token, position and segment embeddings; rotary positions are applied elsewhere."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -102,11 +103,11 @@ class Embeddings(nn.Module):
         first: int = 0,
         added: Tensor | None = None,
     ) -> Tensor:
-        """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
+        """Embed ids (B, L), after the G extra global tokens if any: (B, G + L, D).
 
         Only the convolution needs `lengths` (B,), the true lengths of padded rows. `content` (B, G, D) is
-        added to the vectors of the extra globals, `added` (B, L, D) to the normalized embeddings of the ids;
-        `first` is the position of the first id.
+        added to the vectors of the extra global tokens, `added` (B, L, D) to the normalized embeddings of the
+        ids. `first` is the position of the first id.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
@@ -126,10 +127,10 @@ class Embeddings(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Each component's weighted sum over the tokens around; not the paper's.
+    """Weighted sum of each component over the surrounding tokens; not part of the paper.
 
-    A stem as those of convolutional DNA models, so that hidden tokens know their neighbors before any head
-    has learned to look. What lies beyond a row's ends counts as zero.
+    A stem as in convolutional DNA models: masked tokens receive their neighbors before any head has learned
+    to attend to them. Positions beyond a row's ends count as zero.
     """
 
     def __init__(self, hidden: int, tokens: int) -> None:
@@ -150,9 +151,9 @@ class Convolution(nn.Module):
 
 
 # Rotary positions (RoFormer, Su et al. 2021, arXiv 2104.09864, section 3.2): at position p the component pair
-# f of a head's vectors turns by p · base^(-2f / K), so that q · k depends on the two positions by their
-# distance alone. There is no table of positions to learn, and nothing that ends at some length.
-# Axes: B batch, H heads, L tokens, K head width, F pairs of components that turn together.
+# f of a head's vectors is rotated by p · base^(-2f / K). q · k thus depends on positions only through their
+# distance. No position table is learned, and no maximum length results.
+# Axes: B batch, H heads, L tokens, K head width, F pairs of components that are rotated together.
 
 _KEPT_TOKENS = 2048
 
@@ -165,7 +166,7 @@ class Rotation(NamedTuple):
 
 
 def rates(width: int, base: float, device: torch.device | None = None) -> Tensor:
-    """What the pairs of heads of `width` components turn by, radians a token, (K / 2,) float64."""
+    """Rotation rates of the component pairs of heads of `width`, radians per token, (K / 2,) float64."""
     pairs = torch.arange(0, width, 2, device=device, dtype=torch.float64) / width
     return base**-pairs
 
@@ -175,10 +176,10 @@ def rotation(
 ) -> Rotation:
     """The angles of positions 0 … L - 1 for heads of `width` components (even).
 
-    Wavelengths run from 2π to almost 2π · base, in tokens; positions are divided by `scale`: position
+    Wavelengths range from 2π to almost 2π · base, in tokens. Positions are divided by `scale`: position
     interpolation (Chen et al. 2023, arXiv 2306.15595). Angles are float64: at position 131,072 the nearest
-    float32 is up to 0.004 rad off, and q · k would depend on the two absolute positions. Those of short
-    inputs on CPUs are kept: making them costs as much as a layer of a small model.
+    float32 is off by up to 0.004 rad, and q · k would depend on the absolute positions. Angles of short
+    inputs on CPUs are cached: computing them costs as much as a layer of a small model.
     """
     cpu = device is None or device.type == "cpu"
     if cpu and tokens <= _KEPT_TOKENS and not torch.compiler.is_compiling():
@@ -187,7 +188,7 @@ def rotation(
 
 
 @lru_cache(maxsize=512)
-@torch.inference_mode(False)  # what inference makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during inference must also work in training
 @torch.no_grad()
 def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotation:
     return _rotation(tokens, width, base, scale, None)
@@ -200,10 +201,11 @@ def _rotation(tokens: int, width: int, base: float, scale: float, device: torch.
 
 
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
-    """Turn queries or keys, (B, H, L, K) → (B, H, L, K), of the type of `x`; computed in float32 at least.
+    """Rotate queries or keys, (B, H, L, K) → (B, H, L, K), in the type of `x`; computed in at least float32.
 
-    Component f is paired with component f + K / 2 (the layout of GPT-NeoX and Llama), not with its neighbor
-    as in RoFormer: the same up to the order of components, which the projections learn, and two plain halves.
+    Component f is paired with component f + K / 2 (as in GPT-NeoX and Llama), not with its neighbor as in
+    RoFormer. This equals RoFormer's up to the order of components, which the projections learn, and uses two
+    plain halves.
     """
     first, second = x.chunk(2, dim=-1)
     cos, sin = turns
@@ -215,11 +217,10 @@ def rotate(x: Tensor, turns: Rotation) -> Tensor:
 def split_heads(
     joined: Tensor, heads: int, turns: Rotation | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values that lie side by side, (B, L, 3D) → (B, H, L, K) each, of `dtype`.
+    """Split concatenated queries, keys and values, (B, L, 3D) → (B, H, L, K) each, in `dtype`.
 
-    Queries and keys are turned by `turns`, if there are any, on their way. For CPUs: one pass over memory,
-    and one back, which turns by the opposite angles. Where no gradient is asked for, `joined` may be
-    overwritten.
+    Queries and keys are rotated by `turns`, if given. For CPUs: one pass over memory, and one in the backward
+    pass, which rotates by the opposite angles. Without gradients, `joined` may be overwritten.
     """
     if torch.is_grad_enabled():
         return _SplitHeads.apply(joined, heads, turns, dtype)  # type: ignore[no-any-return, no-untyped-call]
@@ -237,7 +238,7 @@ class _SplitHeads(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.shape, ctx.dtype, ctx.of = joined.shape, joined.dtype, (turns, turns, None)
         parts = _parts(joined, heads)
-        # In the memory order (B, L, H, K), from which gradients and outputs are joined without a copy.
+        # In the memory order (B, L, H, K), in which gradients and outputs are joined without a copy.
         room = joined.new_empty((3, *joined.shape[:2], heads, parts[0].shape[3]), dtype=dtype).transpose(2, 3)
         return tuple(_turned(x, out, own) for x, out, own in zip(parts, room, ctx.of, strict=True))
 
@@ -257,7 +258,7 @@ def _parts(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _turned(x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False) -> Tensor:
-    """`out` (B, H, L, K), which may be `x`, becomes `x` turned, or turned back."""
+    """Write the rotated, or inversely rotated, `x` into `out` (B, H, L, K), which may be `x`."""
     kernel = pointwise(x, out)
     if kernel is not None:
         return kernel.turn(x if x.stride(3) == 1 else x.contiguous(), out, turns, back)
@@ -273,21 +274,20 @@ def _turned(x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False) 
     return out
 
 
-# Heads that begin by looking at neighboring tokens. Masked-token training from random weights stays for a
-# long time at what the tokens' frequencies tell: no head looks at any token in particular, so none carries
-# what stands beside a hidden one, and nothing is gained by looking. Heads that look at one offset each from
-# the first step on leave that plateau at once. They are ordinary weights and biases, learned like the rest:
-# the architecture stays the paper's. Mimetic initialization (Trockman & Kolter 2023, arXiv 2305.09828) starts
-# attention from such structure too, there that of trained networks. A head's logits at the start are, up to
-# the random weights' share, a sum of cosines of the distance from its offset: the gain of the weights follows
-# from `MARGIN`.
+# Heads initialized to attend to adjacent tokens. From random weights, masked-token training stays for a long
+# time at the entropy of token frequencies. No head attends to any token in particular, so no head carries the
+# context of a masked token, and attention gives no gain. Heads that attend to one fixed offset each leave
+# this plateau immediately. They are ordinary weights and biases, trained like all others: the architecture is
+# still the paper's. Mimetic initialization (Trockman & Kolter 2023, arXiv 2305.09828) also begins with such
+# structure, taken from trained networks. A head's initial logits are, up to the random weights' contribution,
+# a sum of cosines of the distance from its offset; the gain of the weights follows from `MARGIN`.
 
 MARGIN = 1.0
-"""Of a head's logits, in nats: its offset above the places beside it. Chosen by bits per base on yeast, see
+"""Logit margin of a head's offset over adjacent positions, in nats. Chosen by bits per base on yeast, see
 docs/results.md."""
 
 PAIRS = 16
-"""Sines and cosines of learned positions that heads look at, at most."""
+"""Maximum number of sine and cosine pairs of learned positions that heads use."""
 
 
 def init_local_heads(
@@ -295,12 +295,12 @@ def init_local_heads(
 ) -> None:
     """Initialize the heads of an encoder's first layer to attend to adjacent tokens.
 
-    The weights must be as `initialize` and `initialize_positions` leave them. An only layer is unchanged:
-    heads that attend locally have nothing for [CLS], and there is no other layer that does. So are layers
-    whose queries are the keys (no `key`): such a head attends to its own token first.
+    The weights must be as set by `initialize` and `initialize_positions`. A single layer is unchanged: local
+    heads do not attend to [CLS], and no other layer would. Layers whose queries equal the keys (no `key`) are
+    also unchanged: such a head attends mainly to its own token.
     """
     places = offsets(config.heads, config.causal)
-    if token.weight.is_meta or config.layers == 1 or key is None:  # of meta tensors shapes alone matter
+    if token.weight.is_meta or config.layers == 1 or key is None:  # meta tensors have no values to set
         return
     if config.position_encoding == "rotary":
         width = config.hidden // config.heads
@@ -311,14 +311,14 @@ def init_local_heads(
 
 
 def offsets(heads: int, causal: bool = False) -> list[int]:
-    """What the heads look at, in tokens from their own: -1, +1, -2, +2, and so on; causal: -1, -2, …"""
+    """Offsets of the heads, in tokens from their own: -1, +1, -2, +2, and so on; causal: -1, -2, …"""
     if causal:
         return [-number - 1 for number in range(heads)]
     return [(number // 2 + 1) * (1 if number % 2 else -1) for number in range(heads)]
 
 
 def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
-    """Set the biases of the first layer with rotary positions, for heads with offsets `places` in tokens.
+    """Set the first layer's biases with rotary positions, for heads with offsets `places` in tokens.
 
     With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate in radians per token
     and δ the head's offset, the rotated q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at
@@ -334,18 +334,18 @@ def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], t
 
 
 def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
-    """Set the first layer's weights where positions are learned and are initialized as sinusoids.
+    """Set the first layer's weights for learned positions that are initialized as sinusoids.
 
-    Keys select some of the sines and cosines, queries the same ones rotated by the head's offset. What tokens
-    have there would drown them: token embeddings begin at zero in those components. The sizes of the
-    sinusoids after the embeddings' LayerNorm are those of its expected variance.
+    Keys select some sines and cosines, and queries the same ones rotated by the head's offset. Token
+    embeddings are initialized to zero in these components, as they would dominate the sinusoids. The
+    sinusoids' magnitudes after the embeddings' LayerNorm are computed from its expected variance.
     """
     hidden = token.embedding_dim
     width = hidden // len(places)
     chosen = position_pairs(hidden, width)
     count = len(chosen)
     turn_rates = position_rates(hidden)[chosen]
-    # Of a sine's variance σ² the token's and the segment's part are as much again, but for the cleared ones.
+    # Token and segment embeddings each add the variance σ² of a sine, except in the zeroed components.
     variance = 3 - 2 * count / hidden
     gain = _gain(turn_rates, width) / math.sqrt(2 / variance)
     sines, cosines = 2 * chosen, 2 * chosen + 1
@@ -363,10 +363,10 @@ def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, pl
 
 
 def position_pairs(hidden: int, width: int) -> Tensor:
-    """The pairs that heads look at: rates from 1 down to about 0.1, evenly spaced (F,).
+    """The position pairs that heads use: rates from 1 down to about 0.1, evenly spaced (F,).
 
-    Slower ones don't tell neighbors apart; rates that lie close together would find the offset again a
-    wavelength further on.
+    Slower pairs do not distinguish adjacent positions; similar rates would match the offset again one
+    wavelength further.
     """
     fast = max(1, hidden // 8)  # pairs above 0.1
     count = min(PAIRS, fast, width // 2)
@@ -374,6 +374,6 @@ def position_pairs(hidden: int, width: int) -> Tensor:
 
 
 def _gain(turn_rates: Tensor, width: int) -> float:
-    """What makes the logits at an offset exceed those beside it by `MARGIN`."""
+    """The gain for which logits at an offset exceed those of adjacent positions by `MARGIN`."""
     beside = (1 - turn_rates.cos()).sum().item() / math.sqrt(width)
     return math.sqrt(MARGIN / max(beside, 1e-3))

@@ -1,9 +1,8 @@
-"""Activations and dropout, how much of a feed-forward part is computed at once, and reversible passes.
+"""Activations and dropout, tiling of the feed-forward part, and reversible passes.
 
-On a CPU torch draws a number of its generator for each element that dropout sees, one after the other: a
-tenth of a training step. Here four elements share one draw of 64 bits, of which each has 16. Probabilities
-are rounded to multiples of 2^-16, and what is kept is divided by the rounded one, so that means are
-unchanged.
+On a CPU, torch's dropout draws one random number per element sequentially: a tenth of a training step. Here
+four elements use one draw of 64 bits, 16 bits each. Probabilities are rounded to multiples of 2^-16, and kept
+values are scaled by the rounded probability, so means are unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ Activation = Literal["gelu_tanh", "gelu", "relu"]
 
 
 class _Gelu(torch.autograd.Function):
-    """The tanh GELU by the compiled kernel: a fifth of the time of torch's, forward and backward."""
+    """The tanh GELU by the compiled kernel: a fifth of torch's time, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -41,9 +40,9 @@ class _Gelu(torch.autograd.Function):
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """The tanh form of GELU. Where no gradient is asked for it is torch's own: see `infer_activation`.
+    """The tanh form of GELU; without gradients torch's own, see `infer_activation`.
 
-    It differs from the one HuggingFace spells out as "gelu_new" by rounding alone.
+    It differs from HuggingFace's explicit "gelu_new" only by rounding.
     """
     if torch.is_grad_enabled() and pointwise(x) is not None:
         return _Gelu.apply(x)  # type: ignore[no-any-return, no-untyped-call]
@@ -51,8 +50,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
-# malloc reuses where it would map larger buffers anew at every call (4,096 tokens, width 768: 0.87 of the
-# time). On other devices only a bound of memory: launching many small kernels costs time.
+# malloc reuses, whereas it maps larger buffers again at every call (4,096 tokens, width 768: 0.87 of the
+# time). On other devices this only bounds memory: launching many small kernels costs time.
 INNER_ELEMENTS = {"cpu": 3 << 20}
 INNER_ELEMENTS_ELSEWHERE = 1 << 28
 
@@ -64,14 +63,14 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 WHOLE = 64
-"""Elements that fill the vector registers of any machine, several times."""
+"""A number of elements that fills the vector registers of any machine several times."""
 
 
 def row_sigmoid(logits: Tensor) -> Tensor:
-    """Sigmoid of (B, …), where an element's bits don't depend on its place.
+    """Sigmoid of (B, …), whose bits do not depend on an element's position.
 
-    torch computes what is left over of a vector register in another way, which rounds otherwise: here nothing
-    is left over of any row.
+    torch computes the remainder of a vector register differently, with other rounding; padding leaves no
+    remainder in any row.
     """
     flat = logits.flatten(1)
     count = flat.shape[1]
@@ -79,14 +78,14 @@ def row_sigmoid(logits: Tensor) -> Tensor:
 
 
 def infer_activation(name: Activation, x: Tensor) -> Tensor:
-    """An activation where no gradient is asked for; it may overwrite `x`."""
+    """An activation without gradients; may overwrite `x`."""
     if name == "gelu_tanh":
         return gelu_tanh_(x)
     return ACTIVATIONS[name](x)
 
 
 def inner_tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
-    """Cut (B, L, D) into sequences × tokens, so that `inner` elements a token don't exceed the bound."""
+    """Split (B, L, D) into sequences × tokens, so that `inner` elements per token stay within the bound."""
     batch, length = x.shape[:2]
     fit = max(1, inner_bound(x) // inner)  # tokens
     rows, tokens = max(1, fit // length), min(fit, length)
@@ -96,19 +95,19 @@ def inner_tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
 
 
 def inner_bound(x: Tensor) -> int:
-    """Elements of inner states that are computed at once for an input (…) without gradients."""
+    """Maximum number of inner elements computed at once for an input (…) without gradients."""
     return INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
 
 
-LEVELS = 1 << 16  # values of the 16 bits of an element
+LEVELS = 1 << 16  # values of an element's 16 bits
 _LOWEST, _LOWEST_WORD = -(LEVELS // 2), -(1 << 63)
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` that can add a residual in the same pass. It draws from torch's global generator.
+    """`nn.Dropout` that can add a residual in the same pass; draws from torch's global generator.
 
-    The mask is a function of the generator's state and the number of elements alone: neither the number of
-    threads nor the compiled kernel's absence changes it. On GPUs, and where torch compiles, it is torch's.
+    The mask depends only on the generator's state and the number of elements, not on the number of threads or
+    the compiled kernel. On GPUs, and when torch compiles, torch's dropout is used.
     """
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -141,7 +140,7 @@ class _Dropped(torch.autograd.Function):
 
 
 def draw_lanes(count: int) -> Tensor:
-    """`count` independent numbers, evenly distributed over all of int16."""
+    """`count` independent numbers, uniformly distributed over the range of int16."""
     words = torch.empty(-(-count // 4), dtype=torch.int64).random_(_LOWEST_WORD, None)
     return words.view(torch.int16)[:count]
 
@@ -149,7 +148,7 @@ def draw_lanes(count: int) -> Tensor:
 def _kept(
     x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; of `dtype`."""
+    """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
     out = torch.empty(x.shape, dtype=dtype)
     if residual is None or residual.dtype == torch.float32:
         kernel = pointwise(x, out)
@@ -162,26 +161,26 @@ def _kept(
     return result.to(dtype)
 
 
-# Reversible layers: their inputs are computed from their outputs, and needn't be kept for the backward pass.
+# Reversible layers: their inputs are recomputed from their outputs instead of stored for the backward pass.
 # Gomez et al. 2017, arXiv 1707.04585; Kitaev et al. 2020, arXiv 2001.04451, section 3. Hidden states are two
-# streams, which both begin as the embeddings. With F the attention of a layer and G its feed-forward part,
-# each behind its LayerNorm and in front of its dropout, y1 = x1 + F(x2), y2 = x2 + G(y1) forwards, x2 = y2 -
-# G(y1), x1 = y1 - F(x2) backwards, and what comes out is the mean of the last two. Of all layers two tensors
-# (B, L, D) are kept, with the state of the random generators for each part, by which dropout is the same
-# again, and the choices that a mechanism makes by comparing numbers (see `attention.recompute`).
+# streams, both initialized to the embeddings. F is the attention of a layer and G its feed-forward part, each
+# after its LayerNorm and before its dropout. Forward: y1 = x1 + F(x2), y2 = x2 + G(y1); backward: x2 = y2 -
+# G(y1), x1 = y1 - F(x2). The output is the mean of the final streams. For all layers together, two tensors
+# (B, L, D) are stored. Each part also stores the random generators' state, which reproduces dropout, and the
+# choices that a mechanism makes by comparing numbers (see `attention.recompute`).
 
-Arguments = tuple[Any, ...]  # that all layers are given beside their input
+Arguments = tuple[Any, ...]  # arguments of all layers in addition to their input
 
 
 class _HalfLayer(NamedTuple):
-    """Half a layer: a stream's change by the other stream."""
+    """Half a layer: the change of one stream by the other."""
 
     change: Callable[[Tensor], Tensor]
-    parameters: list[nn.Parameter]  # of the whole layer
+    parameters: list[nn.Parameter]  # parameters of the whole layer
 
 
 class _Kept(NamedTuple):
-    """What a part's second computation needs to be the first one's."""
+    """State that makes a part's second computation equal to the first."""
 
     circumstances: Circumstances
     choices: list[Tensor]
@@ -190,7 +189,7 @@ class _Kept(NamedTuple):
 def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Arguments) -> Tensor:
     """Hidden states (B, L, D) after all layers, from embeddings (B, L, D).
 
-    `layers` are an encoder's (`model.encoder.Layer`), `arguments` what their `attended` takes behind x.
+    `layers` are an encoder's (`model.encoder.Layer`), `arguments` those of `attended` after x.
     """
     parts = [part for layer in layers for part in halves(layer, arguments)]
     if torch.is_grad_enabled():
@@ -214,7 +213,7 @@ def halves(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
 
 
 def _forwards(parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]) -> tuple[Tensor, Tensor]:
-    """Both streams after all parts; fills `kept`."""
+    """Both streams after all parts; appends to `kept`."""
     read, other = x, x
     for part in parts:
         now = Circumstances.now(x.device)
@@ -238,7 +237,7 @@ class _Reversible(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_read: Tensor, of_other: Tensor) -> tuple[Tensor | None, ...]:
-        read, other = ctx.saved_tensors  # a part made them of (x, y): y + change(x), x
+        read, other = ctx.saved_tensors  # outputs of a part for (x, y): y + change(x), x
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
             x = other.detach().requires_grad_()

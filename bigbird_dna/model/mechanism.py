@@ -1,4 +1,4 @@
-"""What a layer attends by, a function of a block pattern or a module of its own, and what its tokens see."""
+"""Attention of a layer: a function of a block pattern or a separate module, and the pairs it connects."""
 
 from typing import cast
 
@@ -15,7 +15,7 @@ from bigbird_dna.errors import UsageError
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
-    """The block pattern that `config` describes; of what goes by none, that of the keys that stand there."""
+    """The block pattern of `config`; for attention without a pattern, that of its pattern keys."""
     kinds = OF_PATTERNS.get(config.attention) or OF_PATTERNS["bigbird"]
     return Pattern(
         block_size=config.block_size,
@@ -30,14 +30,14 @@ def attention_pattern(config: EncoderConfig) -> Pattern:
 
 
 def goes_by_pattern(config: EncoderConfig) -> bool:
-    """Whether attention is one of the functions of a block pattern."""
+    """Whether attention is a function of a block pattern."""
     return config.attention in OF_PATTERNS
 
 
 def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
-    """The module that attends in a layer, its parameters drawn; none: a function of a pattern does.
+    """The attention module of a layer, with initialized parameters; None for a block pattern.
 
-    `ValueError`: there is none of this name, or it hasn't such options.
+    `ValueError`: unknown name or options.
     """
     if goes_by_pattern(config):
         return None
@@ -46,21 +46,21 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
 
 
 def has_keys(config: EncoderConfig) -> bool:
-    """Whether layers have a projection of keys; without one the queries are the keys."""
+    """Whether layers have a key projection; otherwise queries are used as keys."""
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
 
 
 MOST_TOKENS = 256
-"""Of a matrix of weights, unless more are asked for: a token is a pixel or two."""
+"""Default maximum size of a plotted weight matrix: one token is one or two pixels."""
 
 
 def attention_graph(
     encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
 ) -> tuple[npt.NDArray[np.int8], str]:
-    """Which key blocks a layer's query blocks see in `tokens` tokens (None: the longest input), and a title.
+    """Key blocks of a layer's query blocks for `tokens` tokens (None: the longest input), and a title.
 
-    (H, Q, Q): 0 not seen, 1 global, 2 window, 3 random; with extra globals the blocks that these fill stand
-    in front. `UsageError`: the encoder has no such layer.
+    (H, Q, Q): 0 masked, 1 global, 2 window, 3 random; blocks of extra global tokens come first. `UsageError`:
+    no such layer.
     """
     _check_layer(encoder, layer)
     tokens = tokens or encoder.max_length
@@ -80,11 +80,11 @@ def attention_graph(
 def attention_weights(
     encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
 ) -> tuple[npt.NDArray[np.float32], str]:
-    """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer, and a title.
+    """The effective matrix of a mechanism without a block pattern, in one layer, and a title.
 
-    How much of each key's value a query takes, (H, L, L): rows sum to 1.
-    Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
-    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
+    The weight of each key's value per query, (H, L, L): rows sum to 1. Queries and keys are random, with unit
+    variance per component, and learned parameters are randomly initialized, always with the same seed.
+    `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
     """
     _check_layer(encoder, layer)
     tokens = tokens or min(encoder.max_length, MOST_TOKENS)

@@ -1,4 +1,4 @@
-"""A loaded model of any task: a network with all that is needed to use it, and its calibration.
+"""A loaded model of any task: network, tokenizer, settings and calibration.
 
 Axes: N sequences, S bp of one, D hidden width.
 """
@@ -42,7 +42,7 @@ Vectors = npt.NDArray[np.float32]
 def sequence_vectors(
     encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, pooling: Pooling, batch_size: int
 ) -> Vectors:
-    """A vector per sequence, (N, D); of those with too many tokens the ones around the middle count."""
+    """One vector per sequence, (N, D); sequences with too many tokens keep their central tokens."""
 
     def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
         hidden: Tensor = encoder(ids, lengths)  # (B, L, D)
@@ -55,17 +55,17 @@ def sequence_vectors(
 def base_vectors(
     encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, batch_size: int
 ) -> list[Vectors]:
-    """For each sequence the vectors (S, D) of its bases: each has that of the token which covers it.
+    """Vectors (S, D) of the bases of each sequence: each base gets the vector of its token.
 
-    `UsageError`: a sequence has more tokens than the encoder takes.
+    `UsageError`: a sequence has more tokens than the encoder accepts.
     """
     rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
     covered = [tokenizer.piece_lengths[row[1:-1]] for row in rows]
     for text, name, lengths in zip(given.texts, given.names, covered, strict=True):
         if lengths.sum() != len(text):
             raise UsageError(
-                f"{name}: {len(text):,} bp are more than the {encoder.config.max_length:,} tokens that the "
-                "encoder takes: give shorter pieces for a vector a base"
+                f"{name}: {len(text):,} bp exceed the encoder's maximum of {encoder.config.max_length:,} "
+                "tokens; per-base vectors need shorter sequences"
             )
     vectors: dict[int, Vectors] = {}
 
@@ -74,7 +74,7 @@ def base_vectors(
         for number, row in zip(chosen.tolist(), hidden, strict=True):
             own = covered[number]
             vectors[number] = np.repeat(row[1 : 1 + len(own)], own, axis=0)
-        return ids[:, :0]  # rows differ in length: nothing that one array could hold
+        return ids[:, :0]  # rows differ in length and do not fit in one array
 
     _run(encoder, rows, run, tokenizer, batch_size)
     return [vectors[number] for number in range(len(rows))]
@@ -98,15 +98,13 @@ def layer_means(
 ) -> npt.NDArray[np.float32]:
     """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
 
-    Hidden states are held of one layer and call at a time. With `parts`, (N, 2), the first token of a part of
-    each row and the one after its last, the means over these follow: (N, 1 + layers, 2 D). `ModelError`: the
-    layers are reversible, whose streams aren't hidden states.
+    Hidden states are stored for one layer and call at a time. `parts` (N, 2) are the first token of a part of
+    each row and its last token + 1; means over these parts are appended: (N, 1 + layers, 2 D). `ModelError`:
+    the layers are reversible, and their streams are not hidden states.
     """
     if encoder.config.reversible:
-        raise ModelError(
-            "encoder.reversible true: a reversible encoder has no hidden states of single layers"
-        )
-    here = threading.local()  # on a CPU rows run side by side
+        raise ModelError("encoder.reversible true: a reversible encoder has no hidden states per layer")
+    here = threading.local()  # on a CPU rows run concurrently
     extra, config = encoder.config.num_global_tokens, encoder.config
 
     def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
@@ -149,9 +147,9 @@ METRICS = "metrics.json"
 
 
 def list_files(directory: Path) -> list[str]:
-    """Names of a model directory's files, sorted; hidden ones, which programs put there, are left out.
+    """Names of a model directory's files, sorted; hidden files are omitted.
 
-    `ModelError`: it holds what is not a file, or a name of other characters than letters, digits, '.', '_'
+    `ModelError`: an entry is not a file, or its name contains other characters than letters, digits, '.', '_'
     and '-'.
     """
     names = []
@@ -160,24 +158,24 @@ def list_files(directory: Path) -> list[str]:
             continue
         what = f"{directory}: {shortened(path.name)!r}"
         if path.is_symlink() or not path.is_file():
-            raise ModelError(f"{what} is not a file; a model directory holds files alone")
+            raise ModelError(f"{what} is not a file; a model directory must contain only files")
         if not is_name(path.name):
-            raise ModelError(f"{what}: files of a model have names of letters, digits, '.', '_' and '-'")
+            raise ModelError(f"{what}: a name must contain only letters, digits, '.', '_' and '-'")
         names.append(path.name)
     return names
 
 
 MADE_FOR: dict[Task, str] = {
-    "pretraining": "pretraining, as a start for others",
+    "pretraining": "pretraining, as initial weights for other models",
     "promoter": "promoters",
     "chromatin": "chromatin tracks",
-    "classification": "classes of sequences, by HuggingFace's BigBird",
-    "question-answering": "answers in a text",
-    "encoder": "embeddings alone",
+    "classification": "sequence classification, with HuggingFace's BigBird",
+    "question-answering": "question answering on a text",
+    "encoder": "embeddings only",
     "long-answers": "answers in long documents",
     "summaries": "summaries",
 }
-"""What a model of each task serves, in the words of messages."""
+"""Purpose of a model of each task, for messages."""
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -190,7 +188,7 @@ class EmbedOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, repr=False)
 class LoadedModel:
-    """What a model directory holds; `PromoterModel` and `ChromatinModel` predict as well.
+    """A model loaded from a directory; `PromoterModel` and `ChromatinModel` also predict.
 
     `path` is the directory it was loaded from, None for a model that was never saved.
     """
@@ -208,22 +206,22 @@ class LoadedModel:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _described(self) -> list[str]:
-        """What `repr` says of the task's own settings."""
+        """The task's own settings in `repr`."""
         return []
 
     @property
     def name(self) -> str:
-        """What messages call it: its directory."""
+        """The model's name in messages: its directory."""
         return "the model" if self.path is None else str(self.path)
 
     @property
     def task(self) -> Task:
-        """What it was made for."""
+        """The task that the model is for."""
         return self.settings.task
 
     @property
     def parameters(self) -> int:
-        """How many numbers its weights are."""
+        """Number of parameters."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     @cached_property
@@ -232,17 +230,17 @@ class LoadedModel:
         return checksum(self.path / "model.safetensors") if self.path else ""
 
     def check_predictions(self, values: npt.NDArray[np.floating]) -> None:
-        """`ModelError` if results of the network hold NaN or an infinity: weights may be too large to add."""
+        """`ModelError` if results of the network contain NaN or infinity: weights may be too large to add."""
         if not np.isfinite(values).all():
-            raise ModelError(f"{self.name}: its predictions are not finite")
+            raise ModelError(f"{self.name}: the model's predictions are not finite")
 
     def predict(self, sequences: Sequences, *args: Any, **options: Any) -> Any:
-        """Probabilities for sequences: of promoter and chromatin models; `ModelError` for any other."""
+        """Probabilities for sequences, for promoter and chromatin models; `ModelError` for any other."""
         raise self._unfit("predict", "promoter or chromatin")
 
     def _unfit(self, method: str, needed: str) -> ModelError:
         return ModelError(
-            f"{self.name}: this model was made for {MADE_FOR[self.task]}; `{method}` needs a {needed} model"
+            f"{self.name}: this model is for {MADE_FOR[self.task]}; `{method}` needs a {needed} model"
         )
 
     @overload
@@ -271,20 +269,20 @@ class LoadedModel:
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
-        """The encoder's vectors of sequences, read on their forward strand, without base positions.
+        """Embed sequences with the encoder, on their forward strand, without base positions.
 
         Parameters
         ----------
         sequences
-            As of `PromoterModel.predict`, but of any length. N is read as any letter: its tokens have
-            vectors, which count in a mean.
+            As for `PromoterModel.predict`, but of any length. N is treated like any letter: its tokens have
+            vectors, which are included in means.
         per_base
-            A vector for each base: that of the token that holds it.
+            Return one vector per base: that of its token.
         pooling
-            Of a sequence's one vector: "mean" over all tokens, [CLS] and [SEP] included, or "cls", the vector
-            of [CLS]. A sequence with more tokens than the encoder takes keeps those around its middle.
+            For one vector per sequence: "mean" over all tokens, including [CLS] and [SEP], or "cls", the
+            vector of [CLS]. Sequences with too many tokens keep their central tokens.
         batch_size
-            Sequences run at the same time, each by itself (see `run_rows`); it changes no bit of a number.
+            Sequences processed concurrently and independently (see `run_rows`); results do not change.
         device
             auto, cpu or cuda.
 
@@ -296,17 +294,16 @@ class LoadedModel:
         Raises
         ------
         ModelError
-            The model is an ensemble, or its tokenizer is one of ordinary text.
+            The model is an ensemble, or its tokenizer is for ordinary text.
         UsageError, DataError
-            As of `PromoterModel.predict`; there is no such pooling; or, with `per_base`, a sequence has more
-            tokens than the encoder takes.
+            As for `PromoterModel.predict`; unknown `pooling`; too many tokens in a sequence with `per_base`.
         """
         if pooling not in ("mean", "cls"):
-            raise UsageError(f"pooling {pooling!r}: choose mean or cls")
+            raise UsageError(f"pooling {pooling!r}: must be mean or cls")
         if per_base and pooling == "cls":
-            raise UsageError("pooling 'cls' is one vector a sequence: leave it out with per_base")
+            raise UsageError("pooling 'cls': one vector per sequence, not available with per_base")
         if pooling == "cls" and self.config.causal:
-            raise UsageError("pooling 'cls': the model is causal, and its first token sees no other")
+            raise UsageError("pooling 'cls': not available for a causal model, which masks later tokens")
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
         encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
@@ -321,10 +318,10 @@ class LoadedModel:
         return values if given.labels is None else pd.DataFrame(values, index=given.labels)
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:
-        """The encoder; `ModelError`, which says what was `wanted`, where an ensemble has several."""
+        """The encoder; `ModelError`, which names what was `wanted`, for an ensemble of several."""
         encoders = [part for part in self.network.modules() if isinstance(part, Encoder)]
         if len(encoders) > 1:
-            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no one {wanted}")
+            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no single {wanted}")
         return encoders[0]
 
 
@@ -332,36 +329,36 @@ _COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibra
 
 
 def calibration_of(model: LoadedModel) -> Calibration:
-    """The calibration in a model's directory; `ModelError` if it is missing, damaged or of another model."""
+    """The calibration in a model's directory; `ModelError` if missing, damaged or of another model."""
     path = calibration_file(model)
     if path is None:
         command = _COMMANDS.get(model.task)
         hint = f"; `bigbird-dna {command}` fits one on validation data" if command else ""
-        raise ModelError(f"{model.name}: has no calibration ({FILE}){hint}")
+        raise ModelError(f"{model.name}: the model has no calibration ({FILE}){hint}")
     found = read_calibration(path, model.sha256)
     settings = model.settings
     expected = [one.track for one in settings.tracks] if isinstance(settings, ChromatinSettings) else [None]
     if [one.track for one in found.tracks] != expected:
-        raise ModelError(f"{path}: its tracks are not those of the model")
+        raise ModelError(f"{path}: the calibration's tracks differ from the model's")
     return found
 
 
 def calibration_file(model: LoadedModel) -> Path | None:
-    """`calibration.json` of a model's directory; None where there is none, or the model was never saved."""
+    """`calibration.json` of a model's directory; None if missing, or if the model was never saved."""
     path = None if model.path is None else model.path / FILE
     return path if path is not None and path.is_file() else None
 
 
 def check_calibrated(calibrated: bool, prior: float | None) -> None:
-    """`UsageError` for a prior that isn't above 0 and below 1, or of probabilities that aren't calibrated."""
+    """`UsageError` unless a prior is between 0 and 1, exclusive, and used with calibrated probabilities."""
     if prior is None:
         return
     if not calibrated:
-        raise UsageError(f"prior {prior}: is for calibrated probabilities; ask for these too (--calibrated)")
+        raise UsageError(f"prior {prior}: needs calibrated probabilities (--calibrated)")
     check_fraction("prior", prior, ends=False)
 
 
 def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:
-    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`."""
+    """The final transformation of probabilities: None, or the model's calibration, shifted to `prior`."""
     check_calibrated(calibrated, prior)
     return calibration_of(model).finish(prior) if calibrated else None

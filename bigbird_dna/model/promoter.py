@@ -1,4 +1,4 @@
-"""A promoter model: from windows to probabilities. Fine-tuning, evaluation and scoring share it."""
+"""A promoter model: from windows to probabilities, for fine-tuning, evaluation and scoring."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
 BasesOf = Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None]
-"""From numbers of rows, and the tokens that they are padded to, to the bases of their tokens."""
+"""Maps row numbers, and the number of tokens they are padded to, to the bases of their tokens."""
 SUMMED_VALUES = 1 << 24
-"""What is added for the bases of rows that are summed at once: 64 MB."""
+"""Maximum number of base-term values summed at once: 64 MB."""
 
 
 class PromoterOptions(TypedDict, total=False):
@@ -71,42 +71,42 @@ class LoadedPromoterModel(LoadedModel):
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
-        """Probability that each sequence holds a promoter at its TSS position, on its forward strand.
+        """Predict the probability of a promoter at each sequence's TSS position, on its forward strand.
 
-        The numbers are those that `score-promoters` gives the same windows, to the last bit.
+        The probabilities are identical to those of `score-promoters` for the same windows, to the last bit.
 
         Parameters
         ----------
         sequences
-            Windows of `settings.window` bp in transcription order: one text (or `Bio.Seq`, `SeqRecord`), or
-            a list, tuple, array or Series of them. Lower case is read, IUPAC codes count as N.
+            Windows of `settings.window` bp in transcription order: one string (or `Bio.Seq`, `SeqRecord`), or
+            a list, tuple, array or Series. Lower case is accepted, and IUPAC codes count as N.
         pad
-            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
-            N, as many on either side (so that the window is a base smaller where the missing ones are odd
-            in number); a longer one keeps its middle.
+            Accept other lengths: shorter sequences are centered in a window padded with the same number of N
+            on either side (one base shorter if an odd number is missing); longer ones are cropped to their
+            central part.
         max_n
-            A sequence with a larger share of N gets NaN. What `pad` fills up with doesn't count.
+            Sequences with a larger fraction of N get NaN. N added by `pad` does not count.
         calibrated, prior
-            The probabilities after the model's calibration (`ModelError` without one); and, with `prior`, as
-            they are where this share of the windows are promoters.
+            Return calibrated probabilities (`ModelError` without a calibration); with `prior`, for this
+            prevalence of promoters among the windows.
         batch_size
-            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
+            Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
             auto, cpu or cuda.
 
         Returns
         -------
-        Probabilities (N,), float32, (1,) for one text; for a Series a Series with its index. Each is a
-        function of its sequence and the model alone. A model with several `views` gives the mean over as
-        many tokenizations of the window.
+        Probabilities (N,), float32, or (1,) for one string; for a Series, a Series with its index. Each
+        depends only on its sequence and the model. A model with several `views` returns the mean over that
+        number of tokenizations of the window.
 
         Raises
         ------
         UsageError
-            What was given is not sequences, one is empty or has another length than the window; an argument
-            is out of its range; there is no such device, or its memory is too small.
+            The input is not sequences, or a sequence is empty or not of the window's length; an argument is
+            out of range; the device is missing or has too little memory.
         DataError
-            A letter is not of DNA; the message has the index of the sequence and the position.
+            A letter is not DNA; the message contains the index of the sequence and the position.
         ModelError
             A probability is NaN: the weights are too large to add.
         """
@@ -127,7 +127,7 @@ class LoadedPromoterModel(LoadedModel):
     def window_probabilities(
         self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
     ) -> npt.NDArray[np.float32]:
-        """What `predict` gives (N,) for windows that are known to be clean: none is checked or left out."""
+        """Predictions (N,) as by `predict` for windows known to be valid; no window is checked or omitted."""
         place = choose_device(device)
         network = self.network.to(place).eval()
         total = np.zeros(len(windows), dtype=np.float64)
@@ -147,19 +147,19 @@ class LoadedPromoterModel(LoadedModel):
 
 
 def filled(sequence: str, window: int) -> str:
-    """A sequence in the middle of a window of N: a base smaller where the missing ones are odd in number.
+    """Center a sequence in a window of N, one base shorter if an odd number is missing.
 
-    So the window of the reverse complement is the reverse complement of the window.
+    The window of the reverse complement is thus the reverse complement of the window.
     """
     filling = "N" * ((window - len(sequence)) // 2)
     return filling + sequence + filling
 
 
 def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
-    """Bases cut from the left and the right end in each view of a window.
+    """Number of bases cropped from the left and right end in each view of a window.
 
-    A single view is the whole window. Several cut `jitter` bases in all, from 0 to all of them on the left:
-    the phase of the tokens differs and averages out, as in training, which cuts up to `jitter` at each end.
+    A single view is the whole window. Several views crop `jitter` bases in total, with 0 to all of them on
+    the left. The token phase thus averages out, as in training, which crops up to `jitter` at each end.
     """
     if views == 1:
         return [(0, 0)]
@@ -168,10 +168,10 @@ def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
 
 
 class PromoterRows(NamedTuple):
-    """Windows as a promoter classifier reads them."""
+    """Inputs of a promoter classifier for windows."""
 
     ids: list[Ids]
-    bases: TokenBases | None = None  # of the tokens; none: the classifier has no base positions
+    bases: TokenBases | None = None  # of the tokens; None: the classifier has no base positions
 
 
 def promoter_rows(
@@ -182,9 +182,9 @@ def promoter_rows(
     positions: int,
     threads: int = 1,
 ) -> PromoterRows:
-    """Tokens of each window, of which `cuts` bp at the left and the right end are left out.
+    """Tokens of each window, after cropping `cuts` bp at the left and right end.
 
-    With base positions also their bases, whose offsets are those in the whole window.
+    With base positions, also the bases of the tokens, with offsets in the whole window.
     """
     views = [window[left : len(window) - right] for window, (left, right) in zip(windows, cuts, strict=True)]
     placed = placed_rows(tokenizer, views, positions, settings.anchor, threads)
@@ -198,7 +198,7 @@ def promoter_rows(
 def promoter_probabilities(
     network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
 ) -> npt.NDArray[np.float32]:
-    """Probabilities (N,) that a classifier with one output gives windows."""
+    """Probabilities (N,) of windows from a classifier with one output."""
     bases = rows.bases
 
     def predicted(ids_of_rows: Sequence[Ids], bases_of: BasesOf) -> npt.NDArray[np.float32]:
@@ -213,12 +213,12 @@ def promoter_probabilities(
     if device.type != "cpu":
         padded = bases.padded
         return predicted(rows.ids, lambda *row: PaddedBases(*(sent(x, device) for x in padded(*row))).batch())
-    # What is added for bases is summed for many rows at once: row by row this takes ten times as long. Each
-    # sum is of its own row alone.
+    # Base terms are summed for many rows at once: row by row takes ten times as long. Each sum depends only
+    # on its own row.
     assert isinstance(network, Classifier)
     found = [np.empty(0, np.float32)]
     for first, last in bases.groups(SUMMED_VALUES // network.encoder.config.hidden):
-        with cpu_threads(1), torch.inference_mode():  # more would wait in a loop for their next work
+        with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
             terms = network.base_terms(bases.joined(first, last))
         begins = (bases.row_tokens[first : last + 1] - bases.row_tokens[first]).tolist()
         found.append(predicted(rows.ids[first:last], partial(_terms_of_one, terms, begins)))
@@ -228,7 +228,7 @@ def promoter_probabilities(
 def _terms_of_one(
     terms: BaseTerms, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
 ) -> BaseTerms:
-    """Those of a single row of several, which begin after so many tokens."""
+    """The terms of one of several rows, which begin at the given tokens."""
     number = int(chosen[0])
     embeddings, logits = terms
     return BaseTerms(

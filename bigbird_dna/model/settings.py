@@ -1,7 +1,7 @@
-"""What a model directory says of its task: typed, frozen, and checked when it is read.
+"""Task settings of a model directory: typed, frozen, and validated when read.
 
-`config.json` holds the keys that were given, no more: `as_json` is what was read, so that models travel to
-HuggingFace's form and back without a change.
+`config.json` contains only the keys that were given: `as_json` returns exactly what was read, so models can
+be converted to HuggingFace's format and back unchanged.
 """
 
 from typing import Any, ClassVar, Literal, Self
@@ -29,9 +29,9 @@ BinPooling = Literal["cls", "bin"]
 
 
 class Settings(BaseModel):
-    """Of any task; by itself the settings of a bare encoder.
+    """Settings of any task; used directly, the settings of a bare encoder.
 
-    `huggingface` is what an imported model remembers of its checkpoint, see `huggingface.exchange`.
+    `huggingface` stores details of an imported model's checkpoint, see `huggingface.exchange`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,38 +40,38 @@ class Settings(BaseModel):
     huggingface: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The keys that were given, as `config.json` has them."""
+        """The given keys, as in `config.json`."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 class OtherSettings(Settings):
-    """Of a task whose network a package further up builds; `register_settings` makes it known."""
+    """Settings of a task whose network is built by a higher-level package; see `register_settings`."""
 
     def build(self, config: EncoderConfig) -> Any:
-        """The network (`torch.nn.Module`) with fresh weights, drawn from torch's generator."""
+        """Build the network (`torch.nn.Module`), randomly initialized with torch's generator."""
         raise NotImplementedError
 
     def layers(self, config: EncoderConfig) -> int:
-        """How many layers it has, in all its parts."""
+        """Number of layers in all parts of the network."""
         return config.layers
 
 
 class QuestionAnsweringSettings(Settings):
-    """Of a model that marks answers."""
+    """Settings of a model that marks answers."""
 
     task: ClassVar[Task] = "question-answering"
 
 
 class PretrainingSettings(Settings):
-    """Of a pretrained encoder with its heads."""
+    """Settings of a pretrained encoder with its heads."""
 
     task: ClassVar[Task] = "pretraining"
-    next_sentence: bool = True  # whether there is such a head
-    context: int | None = Field(default=None, ge=2)  # of a causal model: tokens of the inputs it learned from
+    next_sentence: bool = True  # whether the network has such a head
+    context: int | None = Field(default=None, ge=2)  # for causal models: tokens of the training inputs
 
 
 class ClassificationSettings(Settings):
-    """Of a classifier of text, or an imported one."""
+    """Settings of a text classifier, or an imported one."""
 
     task: ClassVar[Task] = "classification"
     outputs: int = Field(ge=1)
@@ -81,38 +81,38 @@ class ClassificationSettings(Settings):
 
 
 class PromoterSettings(Settings):
-    """Of a promoter model: its window and how it is read."""
+    """Settings of a promoter model: its window and inputs."""
 
     task: ClassVar[Task] = "promoter"
     upstream: int = Field(ge=0, le=LONGEST_WINDOW)  # bp before the TSS
-    downstream: int = Field(ge=1, le=LONGEST_WINDOW)  # bp from the TSS on, TSS included
+    downstream: int = Field(ge=1, le=LONGEST_WINDOW)  # bp from the TSS on, including the TSS
     pooling: Pooling
     head: Head = "dense"
-    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp that views, and training windows, are cut by
-    views: int = Field(ge=1, le=MOST_VIEWS)  # tokenizations of a window that are averaged
-    negative_set: str | None = None  # what it was trained against
-    shuffled_labels: bool = False  # the control
-    base_positions: bool = False  # whether tokens know their bases' offsets from the TSS
+    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp cropped in views and training windows
+    views: int = Field(ge=1, le=MOST_VIEWS)  # number of tokenizations of a window that are averaged
+    negative_set: str | None = None  # negative set of the training
+    shuffled_labels: bool = False  # the shuffled-label control
+    base_positions: bool = False  # whether tokens encode their bases' offsets from the TSS
     ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
 
     @property
     def offsets(self) -> BaseOffsets | None:
-        """Which offset from the TSS each base of a window has; none: the model does not read it."""
+        """Offsets of a window's bases from the TSS; None: the model does not use them."""
         return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
 
     @property
     def window(self) -> int:
-        """bp of a window."""
+        """Window length in bp."""
         return self.upstream + self.downstream
 
     @property
     def anchor(self) -> float:
-        """Where the TSS lies in a window, as a fraction of its length."""
+        """Position of the TSS in a window, as a fraction of its length."""
         return self.upstream / self.window
 
 
 class NamedTrack(BaseModel):
-    """A track as a model knows it."""
+    """A track of a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -121,7 +121,7 @@ class NamedTrack(BaseModel):
 
 
 class ChromatinSettings(Settings):
-    """Of a chromatin model: its window, the bin in the window's middle, and its tracks."""
+    """Settings of a chromatin model: its window, the window's central bin, and its tracks."""
 
     task: ClassVar[Task] = "chromatin"
     window: int = Field(ge=1, le=LONGEST_WINDOW)  # bp
@@ -129,13 +129,13 @@ class ChromatinSettings(Settings):
     pooling: BinPooling
     bin_layers: int = Field(ge=0)
     head: Head = "dense"
-    members: int = Field(ge=1)  # models of the ensemble
+    members: int = Field(ge=1)  # number of models in the ensemble
     tracks: tuple[NamedTrack, ...]
 
     @model_validator(mode="after")
     def _bin_layers_have_a_dense_layer_before(self) -> Self:
         if self.head == "linear" and self.bin_layers:
-            raise ValueError("head linear has no bin layers")
+            raise ValueError("head linear does not support bin layers")
         return self
 
     @property
@@ -155,9 +155,9 @@ SETTINGS: dict[str, type[Settings]] = {
         ChromatinSettings,
     )
 }
-"""Task → the type of its settings; see `register_settings` for those of further packages."""
+"""Settings class by task; see `register_settings` for those of other packages."""
 
 
 def register_settings(kind: type[OtherSettings]) -> None:
-    """Let model directories of a task of a package further up be built and loaded, from its import on."""
+    """Register the settings of a higher-level package's task, so its model directories can be loaded."""
     SETTINGS[kind.task] = kind

@@ -1,12 +1,12 @@
-"""Weights in files, and checksums of a model's files.
+"""Weight files, and checksums of a model's files.
 
-SHA-256 of a model's files are in its `provenance.json` under "files", and compared when it is loaded. They
-find damage, of disks and copies. Who can write to the directory can write them anew: they don't prove who
-made a model.
+SHA-256 checksums of a model's files are recorded in its `provenance.json` under "files" and compared on
+loading. They detect damage by disks and copies. They do not prove a model's origin: anyone with write access
+to the directory can change them.
 
-Weights may be stored in other types of floating point than the network's, in float16 to take half the room. A
-description may ask for a network of any size. What is built and allocated is bounded by the weights file:
-names and shapes are compared first, with a network that has no numbers.
+Weights may be stored in other floating-point types than the network's, such as float16 at half the size. A
+description may specify a network of any size. The weights file limits what is built and allocated: names and
+shapes are first compared with a network without values.
 """
 
 import math
@@ -26,39 +26,39 @@ from bigbird_dna.errors import ModelError, error_text, shortened
 
 RECORD = "provenance.json"
 KEY = "files"
-MOST_BYTES = 1 << 25  # of a JSON file; a hundred times what a thousand tracks take
+MOST_BYTES = 1 << 25  # maximum size of a JSON file; a hundred times the size for a thousand tracks
 
 
 def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """Compare a model's files with the recorded checksums, which are returned; `ModelError` names a file.
+    """Compare a model's files with the recorded checksums and return these; `ModelError` names a file.
 
-    Every recorded file is read. A line of the log names those of `names` that have no record.
+    Every recorded file is read. Files in `names` without a record are logged.
     """
     found = recorded(directory)
     for name, expected in found.items():
         _compare(directory, name, expected)
     if unknown := [name for name in names if name not in found]:
-        log(f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not looked at for damage")
+        log(f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not checked for damage")
     return found
 
 
 def verify_one(directory: Path, name: str) -> None:
-    """The same for one file, which may be all that is there; nothing is said where it has no record."""
+    """`verify` for one file, with no others required; a missing record is ignored."""
     if expected := recorded(directory).get(name):
         _compare(directory, name, expected)
 
 
 def recorded(directory: Path) -> dict[str, str]:
-    """What a model's record says: SHA-256 by name of file; `ModelError` if it can't be read."""
+    """The recorded SHA-256 by file name; `ModelError` if the record is unreadable."""
     path = directory / RECORD
     if not path.exists():
         return {}
     files = read_object(path, MOST_BYTES).get(KEY, {})
     if not isinstance(files, dict):
-        raise ModelError(f"{path}: damaged: {KEY!r} holds no JSON object")
+        raise ModelError(f"{path}: damaged: {KEY!r} is not a JSON object")
     for name, value in files.items():
         if not isinstance(value, str) or Path(name).name != name or "\0" in name:
-            raise ModelError(f"{path}: damaged: {KEY!r} has no checksum of a file at {shortened(repr(name))}")
+            raise ModelError(f"{path}: damaged: {KEY!r}: invalid checksum entry {shortened(repr(name))}")
     return files
 
 
@@ -67,20 +67,20 @@ def _compare(directory: Path, name: str, expected: str) -> None:
     try:
         found = checksum(directory / name)
     except FileNotFoundError:
-        raise ModelError(f"{path}: is missing, though {RECORD} names it") from None
+        raise ModelError(f"{path}: file not found, but listed in {RECORD}") from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: can't be read: {error_text(error)}") from None
+        raise ModelError(f"{path}: cannot be read: {error_text(error)}") from None
     if found != expected:
         raise ModelError(
-            f"{path}: damaged, or changed since it was saved: its sha256 is {found[:12]}…, {RECORD} says "
-            f"{shortened(expected, 12)}; take an unharmed copy, or, if the change is meant, delete its line "
-            f"under {KEY!r} there"
+            f"{path}: damaged, or changed since it was saved: sha256 {found[:12]}…, expected "
+            f"{shortened(expected, 12)} ({RECORD}). Use an intact copy; if the change is intended, delete "
+            f"the file's line under {KEY!r}"
         )
 
 
 TYPES = ("F64", "F32", "F16", "BF16")
 HALF_LOSS = 2.0**-11
-"""Of its numbers' root mean square, what rounding to float16 changes a tensor by that may be stored so."""
+"""Maximum rounding error of a tensor stored in float16, relative to the root mean square of its values."""
 Shape = tuple[int, ...]
 
 
@@ -92,14 +92,14 @@ class Stored(NamedTuple):
 
 
 def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
-    """The network that `build` makes, on the CPU, with the weights of a file.
+    """Load the network created by `build`, on the CPU, with the weights of a file.
 
-    `build` is called once, and draws and allocates nothing; the network has so many `layers` in all its
-    parts. `ModelError`: the file is damaged, its tensors aren't those of the network, or one isn't finite.
+    `build` is called once, without drawing or allocating values. The network has `layers` layers in total.
+    `ModelError`: the file is damaged, its tensors do not match the network, or a value is not finite.
     """
     stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
     if layers > len(stored):
-        raise _misfit(path, f"{layers:,} layers are asked for, there are {len(stored):,} tensors")
+        raise _misfit(path, f"{layers:,} layers are needed, but the file has {len(stored):,} tensors")
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             network = build()
@@ -119,16 +119,16 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
 
 
 def check_finite(tensor: Tensor, name: str, source: Path) -> None:
-    """`ModelError` that names file and tensor if one of its numbers is NaN or infinite."""
-    # Extremes are NaN where a number is; they take a tenth of the time of `isfinite`, which makes tensors.
+    """`ModelError` that names file and tensor if a value is NaN or infinite."""
+    # Extremes are NaN if any value is; `isfinite`, which allocates tensors, takes ten times as long.
     if tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
-        raise ModelError(f"{source}: tensor {name!r} holds what is not a finite number")
+        raise ModelError(f"{source}: tensor {name!r} contains NaN or infinity")
 
 
 def fits_half(tensor: Tensor) -> bool:
-    """Whether a tensor has rows and columns, and rounding to float16 changes it by at most `HALF_LOSS`.
+    """Whether a tensor has at least two dimensions and float16 rounding changes it by at most `HALF_LOSS`.
 
-    Biases and the weights of LayerNorm take no room, and every number of a layer passes through them.
+    Biases and LayerNorm weights keep their precision: they are small, and affect every value of a layer.
     """
     if tensor.dim() < 2:
         return False
@@ -139,7 +139,7 @@ def fits_half(tensor: Tensor) -> bool:
 def stored_tensors(path: Path) -> dict[str, Stored]:
     """Shapes and types of all tensors in a file.
 
-    `ModelError` if it is damaged or one isn't of floating point.
+    `ModelError` if it is damaged or a tensor is not floating point.
     """
     tensors = {}
     try:
@@ -148,8 +148,8 @@ def stored_tensors(path: Path) -> dict[str, Stored]:
                 part = stored.get_slice(name)
                 tensors[name] = Stored(tuple(part.get_shape()), part.get_dtype())
                 if part.get_dtype() not in TYPES:
-                    what = f"tensor {shortened(repr(name))} holds {part.get_dtype()}"
-                    raise ModelError(f"{path}: {what}, weights are one of {', '.join(TYPES)}")
+                    what = f"tensor {shortened(repr(name))} has type {part.get_dtype()}"
+                    raise ModelError(f"{path}: {what}, weights must have one of {', '.join(TYPES)}")
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
     return tensors
@@ -160,11 +160,11 @@ def _difference(stored: Mapping[str, Shape], expected: Mapping[str, Shape]) -> s
         if name not in stored:
             return f"tensor {name!r} is missing"
         if stored[name] != shape:
-            return f"tensor {name!r} has shape {stored[name]}, {shape} is asked for"
+            return f"tensor {name!r} has shape {stored[name]}, expected {shape}"
     if further := sorted(set(stored) - set(expected)):
-        return f"tensor {shortened(repr(further[0]))} is not asked for"
+        return f"tensor {shortened(repr(further[0]))} is unexpected"
     return ""
 
 
 def _misfit(path: Path, reason: str) -> ModelError:
-    return ModelError(f"{path}: weights don't fit config.json: {reason}")
+    return ModelError(f"{path}: weights do not match config.json: {reason}")

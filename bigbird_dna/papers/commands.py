@@ -70,7 +70,7 @@ def run_experiment(
     time, and --part predictions after. An interrupted training resumes from its last checkpoint when started
     again, and stops like pretrain.
 
-    Example: bigbird-dna experiment run workflow/config/demo.yaml table6 k-mer --seed 1
+    Example: bigbird-dna experiment run workflow/config/demo.yaml table6 400-genomic-k-mers
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments import running

@@ -38,7 +38,7 @@ INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a bat
 _NEARLY_ALL = 0.9  # of a store's tokens
 LARGEST_VOCABULARY = 4096  # of which all pairs are counted: a matrix of 256 MB, and a minute
 COUNTED = 20_000_000  # tokens, from the store's start
-SIZE = 2.0  # of embeddings, in deviations of other weights; chosen as the rest, see docs/results.md
+SIZE = 2.0  # of embeddings, in standard deviations of other weights; see docs/results/initialization.md
 _UNSEEN = 0.5  # added to every count
 
 Floats = NDArray[np.float64]

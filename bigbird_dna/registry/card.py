@@ -1,7 +1,7 @@
-"""The card of a published model: what it is, where it comes from, how good it is, and what it isn't for.
+"""Card of a published model: description, origin, metrics and limits.
 
-All of it is read from the model directory, but for the description, the license and the commands, which
-whoever publishes it gives.
+The content is read from the model directory, except description, license and commands, which are given by the
+publisher.
 """
 
 import re
@@ -26,34 +26,34 @@ _MOST_FIGURES = 200
 _STAGES = {"pretraining": "pretrain", "promoter": "finetune-promoter", "chromatin": "finetune-chromatin"}
 _LIMITS = {
     "pretraining": (
-        "It predicts hidden tokens from what stands around them. It scores nothing by itself: fine-tune it, "
+        "It predicts masked tokens from their context, but no genomic feature by itself: fine-tune it, "
         "or use its embeddings.",
-        "Bits per base depend on the tokenizer and on which tokens are hidden: compare them on the same "
-        "hidden bases only.",
+        "Bits per base depend on the tokenizer and on the masked tokens: compare them on the same "
+        "masked bases only.",
     ),
     "promoter": (
-        "Its probabilities hold where promoters are as common as in its training windows. Along a genome, "
-        "where they are rare, many high scores are wrong.",
-        "The figures depend on the negatives that promoters are told from.",
+        "Its probabilities are calibrated for the prevalence of promoters in its training windows. In a "
+        "genome, where promoters are rare, many high scores are false positives.",
+        "The metrics depend on the negatives from which promoters are distinguished.",
     ),
     "chromatin": (
-        "It knows the assays and cell types of its tracks, and no others.",
-        "What it says of a variant is a prediction, not a measurement.",
+        "It predicts only the assays and cell types of its tracks.",
+        "Its effect of a variant is a prediction, not a measurement.",
     ),
 }
 
 
 class Publication(NamedTuple):
-    """What whoever publishes a model says of it; texts of one line."""
+    """Information given by the publisher of a model; single lines of text."""
 
     name: str
     description: str
     licence: str
-    commands: Sequence[str] = ()  # that give the figures again
+    commands: Sequence[str] = ()  # commands that reproduce the metrics
 
 
 def model_card(model: LoadedModel, publication: Publication) -> str:
-    """The card of a model that was loaded from its directory, as Markdown."""
+    """Return the card of a model loaded from a directory, as Markdown."""
     assert model.path is not None
     files = [model.path / name for name in ("provenance.json", METRICS)]
     provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
@@ -61,20 +61,20 @@ def model_card(model: LoadedModel, publication: Publication) -> str:
     parts = [
         f"# {_text(name)}",
         _text(publication.description),
-        "## What it is",
+        "## Overview",
         _table(("", ""), _identity(model, publication, provenance)),
         "## Use",
         f"```console\n$ bigbird-dna fetch-model {name}\n```",
         f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n{_example(model)}\n```',
         "## Training",
         _bullets(_training(model, provenance, metrics)),
-        "## Figures",
+        "## Metrics",
         *_figures(metrics, provenance),
-        "### How to get them again",
+        "### How to reproduce them",
         *_recipe(model, publication.commands),
         "## Limits",
         _bullets(_limits(model)),
-        "## Licence",
+        "## License",
         *_licence(publication.licence, provenance),
     ]
     return "\n\n".join(parts) + "\n"
@@ -84,10 +84,10 @@ def _identity(
     model: LoadedModel, publication: Publication, provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     config = model.config
-    yield "Made for", MADE_FOR[model.task]
+    yield "Task", MADE_FOR[model.task]
     yield (
         "Encoder",
-        f"{config.layers:,} layers, {config.hidden:,} wide, {config.heads:,} heads; at most "
+        f"{config.layers:,} layers, width {config.hidden:,}, {config.heads:,} heads; at most "
         f"{config.max_length:,} tokens; {config.position_encoding} positions; "
         f"{_text(config.attention)} attention {_attention(config)}",
     )
@@ -95,9 +95,9 @@ def _identity(
         settings = model.settings
         yield "Input", f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS"
     if isinstance(model, LoadedChromatinModel):
-        yield "Input", f"{model.settings.window:,} bp, of which it tells the middle {model.settings.bin:,} bp"
+        yield "Input", f"{model.settings.window:,} bp, predicts the central {model.settings.bin:,} bp"
         yield "Tracks", f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}"
-    yield "Tokenizer", f"{model.tokenizer.vocabulary:,} pieces"
+    yield "Tokenizer", f"{model.tokenizer.vocabulary:,} tokens"
     yield "Parameters", f"{model.parameters:,}"
     assert model.path is not None
     weights = model.path / WEIGHTS
@@ -108,7 +108,7 @@ def _identity(
     if isinstance(software, dict):
         used = [f"{key} {software[key]}" for key in ("bigbird_dna", "torch") if key in software]
         yield "Made with", _text(", ".join(used))
-    yield "Licence", _text(publication.licence)
+    yield "License", _text(publication.licence)
 
 
 def _attention(config: EncoderConfig) -> str:
@@ -142,16 +142,16 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
         if held_out := _at(genome, key):
             yield f"Held out for {split}: {_list(held_out)}"
     if excluded := _at(genome, "exclude"):
-        yield f"Left out: {_list(excluded)}"
+        yield f"Excluded: {_list(excluded)}"
     if isinstance(model, LoadedPromoterModel) and model.settings.negative_set:
-        yield f"Negatives that promoters are told from: {_text(model.settings.negative_set)}"
+        yield f"Negative set: {_text(model.settings.negative_set)}"
     if (start := provenance.get("pretrained_sha256")) is not None:
         seen = provenance.get("held_out_contigs_seen_in_pretraining")
-        unseen = f"; it had seen {_list(seen)} of what is held out here" if seen else ""
+        unseen = f"; pretraining included {_list(seen)}, which are held out here" if seen else ""
         yield f"Fine-tuned from the pretrained model with the SHA-256 `{_text(start)}`{unseen}"
     elif model.task != "pretraining" and "pretrained_sha256" in provenance:
-        yield "Its weights were random at the start: it wasn't pretrained"
-    for key, what in (("steps", "Steps"), ("tokens_seen", "Tokens seen in training, padding not counted")):
+        yield "Trained from randomly initialized weights, without pretraining"
+    for key, what in (("steps", "Steps"), ("tokens_seen", "Tokens seen in training, without padding")):
         value = metrics.get(key, _at(metrics, "training", key))
         if type(value) is int:
             yield f"{what}: {value:,}"
@@ -168,7 +168,7 @@ def _calibrated_on(fitted: Mapping[str, Any]) -> str:
         for key, what in (
             ("windows", "validation windows"),
             ("bins", "validation bins"),
-            ("further_negatives", "further negatives"),
+            ("further_negatives", "extra negatives"),
         )
         if type(fitted.get(key)) is int
     ]
@@ -181,13 +181,13 @@ def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Itera
     split = metrics.get("split")
     rows = list(_rows(metrics, _SPLITS.get(str(split), "") if split else "", ()))
     if not rows:
-        yield "None were measured."
+        yield "No metrics were measured."
         return
-    yield _table(("figure", "split", "value"), rows[:_MOST_FIGURES])
+    yield _table(("metric", "split", "value"), rows[:_MOST_FIGURES])
     if len(rows) > _MOST_FIGURES:
-        yield f"`{METRICS}` has {len(rows) - _MOST_FIGURES:,} more."
+        yield f"`{METRICS}` has {len(rows) - _MOST_FIGURES:,} more metrics."
     if any("(" in value for _, _, value in rows):
-        yield "In brackets: 95 % intervals."
+        yield "95 % intervals are in parentheses."
     compacted = provenance.get("compacted_from")
     if isinstance(compacted, dict):
         change, text = compacted.get("change"), ""
@@ -197,11 +197,11 @@ def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Itera
                 f"change by at most {_number(change['largest'])} (their root mean square is "
                 f"{_number(change['typical'])})"
             )
-        yield f"They were measured before the weights were rounded to float16{text}."
+        yield f"The metrics were measured before the weights were rounded to float16{text}."
 
 
 def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Figures with their split: numbers of an object and of those in it, an interval beside its middle."""
+    """Yield metrics with their split and value, from nested objects, each with its interval if available."""
     for key, value in values.items():
         if key in ("training", "steps", "tokens_seen", "parameters", "split") and not above:
             continue
@@ -225,22 +225,22 @@ def _recipe(model: LoadedModel, commands: Sequence[str]) -> Iterator[str]:
         yield "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
     elif model.task in _STAGES:
         yield (
-            f"They were measured at the end of `bigbird-dna {_STAGES[model.task]} CONFIG`. The keys of "
-            "CONFIG are `configuration` in `provenance.json`; the same command on the same data trains the "
-            "model anew."
+            f"The metrics are from the end of `bigbird-dna {_STAGES[model.task]} CONFIG`. The keys of CONFIG "
+            "are in `configuration` in `provenance.json`; the same command on the same data trains the model "
+            "again."
         )
     else:
-        yield "Nobody has said with which commands."
+        yield "The publisher gave no commands."
 
 
 def _limits(model: LoadedModel) -> Iterator[str]:
     yield from _LIMITS.get(model.task, ())
     if model.tokenizer.is_dna:
         yield (
-            "How good it is on other species, or on genomes that differ much from the one that it was "
-            "trained on, has not been measured unless a figure above says so."
+            "Performance on other species, or on genomes that differ much from the training genome, was not "
+            "measured unless it is listed above."
         )
-    yield "It is for research. Nothing here was made or tested for decisions about patients."
+    yield "For research only: not made or tested for clinical decisions."
 
 
 def _licence(licence: str, provenance: Mapping[str, Any]) -> Iterator[str]:
@@ -249,7 +249,7 @@ def _licence(licence: str, provenance: Mapping[str, Any]) -> Iterator[str]:
     keys = [_at(configuration, "genome", "reference"), provenance.get("promoters")]
     known = [load_sources()[key] for key in keys if isinstance(key, str) and key in load_sources()]
     if known:
-        yield "The data that they learnt from:"
+        yield "The training data:"
         yield _bullets(f"{_text(one.key)}: {_text(one.licence)}; cite {_text(one.citation)}" for one in known)
 
 
@@ -260,7 +260,7 @@ def _at(values: Any, *keys: str) -> Any:
 
 
 def _text(value: object) -> str:
-    """A value as Markdown shows it, on one line."""
+    """Return a value escaped for Markdown, on one line."""
     return _SPECIAL.sub(r"\\\1", shortened(" ".join(str(value).split()), 300))
 
 

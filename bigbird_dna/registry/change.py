@@ -1,4 +1,4 @@
-"""Model directories made from others: with 16-bit weights, for longer inputs, or an ensemble."""
+"""Derive model directories from others: float16 weights, longer inputs, or an ensemble."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ from bigbird_dna.model.weights import fits_half, stored_tensors
 from bigbird_dna.training.initialization import read_provenance
 
 KEY = "compacted_from"
-SEQUENCES, LONGEST = 16, 1000  # bp, of a sequence that the change is measured on
+SEQUENCES, LONGEST = 16, 1000  # number and length (bp) of the sequences on which the change is measured
 
 
 class OutputChange(NamedTuple):
@@ -40,7 +40,7 @@ class OutputChange(NamedTuple):
 
     outputs: str  # "probabilities" or "embeddings"
     largest: float
-    typical: float  # root mean square of the outputs themselves
+    typical: float  # root mean square of the original outputs
 
     def __str__(self) -> str:
         size = f"{self.largest:.2g} (their root mean square is {self.typical:.2g})"
@@ -48,19 +48,19 @@ class OutputChange(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """What became of a model; no change is known where its inputs aren't DNA."""
+    """Result of a conversion; `change` is None if the inputs are not DNA."""
 
-    half: int  # tensors in float16
-    tensors: int
+    half: int  # number of tensors in float16
+    tensors: int  # number of all tensors
     change: OutputChange | None
 
 
 def compact_model(path: Path, output: Path) -> Compacted:
-    """Write the model of `path` to `output` with its matrices in float16, where they lose little by it.
+    """Write the model of `path` to `output`, with matrices in float16 where the loss of precision is small.
 
-    Other files are unchanged, but for a model card, which would describe another file of weights, and for
-    `calibration.json`, which is bound to the new weights. `provenance.json` names the model, and how much its
-    outputs change on random sequences. `UsageError`: there is nothing to store in float16.
+    Other files are unchanged, except the model card, which is dropped because it describes other weights, and
+    `calibration.json`, which is bound to the new weights. `provenance.json` records the original model, and
+    how much the outputs change on random sequences. `UsageError`: no tensor is left to convert.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -73,7 +73,7 @@ def compact_model(path: Path, output: Path) -> Compacted:
     half = {name for name, tensor in weights.items() if fits_half(tensor)}
     stored = stored_tensors(path / WEIGHTS)
     if not any(stored[name].type == "F32" for name in half):
-        raise UsageError(f"{path}: nothing is left to store in float16")
+        raise UsageError(f"{path}: no tensor is left to convert to float16")
     before = _outputs(model)
     for name in half:
         weights[name].copy_(weights[name].half())
@@ -98,12 +98,12 @@ def compact_model(path: Path, output: Path) -> Compacted:
 
 
 def _window(model: LoadedModel) -> int | None:
-    """bp of a model's windows; None of a model that predicts nothing of windows."""
+    """Return the window of a model in bp; None for a model without windows."""
     return model.settings.window if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else None
 
 
 def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
-    """A model's outputs for random sequences, the same ones every time."""
+    """Return a model's outputs for a fixed set of random sequences."""
     if not model.tokenizer.is_dna:
         return None
     window, rng = _window(model), np.random.default_rng(0)
@@ -113,16 +113,16 @@ def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
 
 
 def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
-    """Write the model of `path`, with its positions extended to `positions` tokens, to `output`.
+    """Write the model of `path`, extended to inputs of `positions` tokens, to `output`.
 
-    `provenance.json` names the model and the method and holds that model's own provenance; `metrics.json`
-    holds no figures, as none were measured at the new length.
+    `provenance.json` records the model, its provenance and the method; `metrics.json` has no metrics, because
+    none were measured at the new length.
     """
     path = find_model(path)
     check_directory(output, [path])
     before = load(path)
     if before.config.max_length == positions:
-        raise UsageError(f"{path}: has {positions} positions already")
+        raise UsageError(f"{path}: the model already has {positions} positions")
     origin = read_provenance(path)
     provenance: dict[str, Any] = {
         "extended_from": {
@@ -134,16 +134,16 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
         "positions": positions,
         "method": method,
     }
-    # Fine-tuning reads there whether what is held out was seen.
+    # Fine-tuning reads these to check whether held-out regions were used in pretraining.
     provenance |= {key: origin[key] for key in ("contigs", "stretches") if key in origin}
-    metrics = {"note": f"nothing was measured since the positions were extended to {positions}"}
+    metrics = {"note": f"no metrics were measured after the extension to {positions} positions"}
     save(output, load(path, positions=positions, extend=method), provenance, metrics, {})
 
 
 def combine_models(paths: Sequence[Path], output: Path) -> None:
-    """Write a model directory whose members are the models of `paths`.
+    """Write an ensemble with the models of `paths` as members.
 
-    `ModelError`: they differ in shape, tokenizer, window, bin or tracks; `UsageError`: fewer than two.
+    `ModelError`: they differ in shape, tokenizer, window, bin or tracks; `UsageError`: fewer than two models.
     """
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")
@@ -152,9 +152,9 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     first = models[0]
     for path, model in zip(paths[1:], models[1:], strict=True):
         if model.tokenizer.sha256 != first.tokenizer.sha256:
-            raise ModelError(f"{path}: has another tokenizer than {paths[0]}")
+            raise ModelError(f"{path}: its tokenizer differs from that of {paths[0]}")
         if (model.config, _shape(model)) != (first.config, _shape(first)):
-            raise ModelError(f"{path}: is a model of another kind than {paths[0]}")
+            raise ModelError(f"{path}: its shape, window, bin or tracks differ from those of {paths[0]}")
     members = [member for model in models for member in model.network.members]
     settings = first.settings.model_copy(update={"members": len(members)})
     network = build_network(first.config, settings)
@@ -163,10 +163,10 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
         target.load_state_dict(source.state_dict())
     combined = LoadedChromatinModel(network, first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
-    note = {"note": "an ensemble; its figures are in the report of its predictions"}
+    note = {"note": "an ensemble; its metrics are in the report of its predictions"}
     save(output, combined, provenance, note, {})
 
 
 def _shape(model: LoadedChromatinModel) -> ChromatinSettings:
-    """The settings without the number of members, which may differ."""
+    """Return the settings with one member, to compare models with different numbers of members."""
     return model.settings.model_copy(update={"members": 1})

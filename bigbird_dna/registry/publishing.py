@@ -1,9 +1,9 @@
-"""Fetch a published model, and package one: as an archive with a card, and its entry in a list.
+"""Fetch a published model, and package a model as an archive with a card and an entry for a model list.
 
-The archive is a tar file whose bytes follow from the model's name and files alone. It isn't compressed:
-weights hardly shrink by it, and compressors differ in their bytes. Members are plain files `NAME/FILE` in the
-order of their names, of nobody and of no time. Anything else that a tar file can hold, such as links,
-devices, other directories or sparse files, is not unpacked.
+The archive is a tar file whose bytes depend only on the model's name and files. It is not compressed, because
+weights hardly compress and compressors differ in their output. Members are regular files `NAME/FILE`, sorted
+by name, without owner and time. Other members that tar allows, such as links, devices, other directories or
+sparse files, are not unpacked.
 """
 
 import hashlib
@@ -34,22 +34,22 @@ from bigbird_dna.registry.card import Publication, model_card
 
 ENDING = ".tar"
 LARGEST = (1 << 33) - 1
-"""Bytes of a file; what a tar file's header can say."""
+"""Most bytes of a file, limited by the header of a tar file."""
 _BLOCK = 512
 _RECORD = 20 * _BLOCK
 _CHUNK = 1 << 20
 
 Files = Mapping[str, Path]
-"""What a model directory holds: names, and where the content is."""
+"""Content of a model directory: file name → path of the content."""
 
 
 def pack(name: str, files: Files, write: Callable[[bytes], object]) -> None:
-    """Write the archive of a model to a sink of bytes; `ModelError` for a file of 8 GiB or more."""
+    """Write the archive of a model to a byte sink; `ModelError` for a file of 8 GiB or more."""
     written = 0
     for file, path in sorted(files.items()):
         size = path.stat().st_size
         if size > LARGEST:
-            raise ModelError(f"{path}: {size:,} bytes, a file in an archive has {LARGEST:,} at most")
+            raise ModelError(f"{path}: {size:,} bytes; files in an archive must have at most {LARGEST:,}")
         write(_header(name, file, size))
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
@@ -61,7 +61,7 @@ def pack(name: str, files: Files, write: Callable[[bytes], object]) -> None:
 
 
 def packed(name: str, files: Files) -> tuple[int, str]:
-    """Bytes and SHA-256 of the archive that `pack` would write."""
+    """Return size in bytes and SHA-256 of the archive that `pack` would write."""
     digest, sizes = hashlib.sha256(), [0]
 
     def write(data: bytes) -> None:
@@ -73,48 +73,46 @@ def packed(name: str, files: Files) -> tuple[int, str]:
 
 
 def unpack(archive: Path, name: str, directory: Path) -> None:
-    """Write the files of the archive of a model to an empty directory.
+    """Write the files in the archive of a model to an empty directory.
 
-    `ModelError`: it is not an archive as `pack` writes it, of this name. Some files may have been written.
+    `ModelError`: the archive was not written by `pack` with this name; some files may have been written.
     """
     total, written, before = archive.stat().st_size, 0, ""
     with archive.open("rb") as stream:
         while any(header := _read(stream, _BLOCK, archive)):
             file, size = _member(header, name, archive)
             if file <= before:
-                raise ModelError(f"{archive}: member {file!r} stands twice, or out of its order")
+                raise ModelError(f"{archive}: member {file!r} is duplicated, or out of order")
             before, written = file, written + _BLOCK + size + -size % _BLOCK
             if written > total:
-                raise ModelError(f"{archive}: truncated: {file!r} has {size:,} bytes")
+                raise ModelError(f"{archive}: truncated: {file!r} needs {size:,} bytes")
             with (directory / file).open("xb") as target:
                 _copy(stream, size, target, archive)
             if any(_read(stream, -size % _BLOCK, archive)):
-                raise ModelError(f"{archive}: damaged: there are bytes after the end of {file!r}")
+                raise ModelError(f"{archive}: damaged: unexpected bytes after the end of {file!r}")
         rest = _BLOCK + -(written + 2 * _BLOCK) % _RECORD
         if total != written + _BLOCK + rest or any(_read(stream, rest, archive)):
-            raise ModelError(
-                f"{archive}: truncated, or damaged: it doesn't end as an archive of a model does"
-            )
+            raise ModelError(f"{archive}: truncated or damaged: the end is not that of a model archive")
 
 
 def _header(name: str, file: str, size: int) -> bytes:
     member = tarfile.TarInfo(f"{name}/{file}")
     member.size, member.mode = size, 0o644
-    # Not by the module's writer of whole archives, whose forms are many.
+    # `tarfile.open` writes several formats; this header has a single form.
     return member.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
 
 
 def _member(header: bytes, name: str, archive: Path) -> tuple[str, int]:
-    """Name and size of the file that a header is of, which must be what `_header` makes of them."""
+    """Return name and size of the file of a header, which must equal the header written by `_header`."""
     path = header[:100].rstrip(b"\0").decode("ascii", "backslashreplace")
     folder, _, file = path.partition("/")
     size = header[124:135]
     if set(size) - set(b"01234567"):
-        raise ModelError(f"{archive}: not an archive of a model, or damaged: no size at {shortened(path)!r}")
+        raise ModelError(f"{archive}: not a model archive, or damaged: no size at {shortened(path)!r}")
     if folder != name or not is_name(file) or header != _header(name, file, int(size, 8)):
         raise ModelError(
-            f"{archive}: member {shortened(path)!r} is not a plain file of a directory {name!r}, as "
-            "model package packs them"
+            f"{archive}: member {shortened(path)!r} is not a regular file of directory {name!r}, as "
+            "packed by model package"
         )
     return file, int(size, 8)
 
@@ -136,12 +134,13 @@ def _read(stream: IO[bytes], size: int, archive: Path) -> bytes:
 def fetch_model(
     name: str, output: Path | None = None, catalogue: Path | None = None, limits: Limits = LIMITS
 ) -> Path:
-    """Write the directory of a published model, checked; returns it.
+    """Write the directory of a published model, after checks, and return its path.
 
-    It is `output`, or `models/NAME` in the working directory. `catalogue` is a list as
-    `resources/models.yaml`, with bundled models in `models/` beside it; None: the package's. A download that
-    is cut leaves `output`.fetch.part and resumes there at the next call. `DataError`: no address gives the
-    archive with its checksum, or another process fetches it; `ModelError`: it is not the model of the list.
+    The path is `output`, or `models/NAME` in the working directory. `catalogue` is a list like
+    `resources/models.yaml`, with bundled models in `models/` in the same directory; None: the list of the
+    package. An interrupted download leaves `output`.fetch.part, and the next call resumes it. `DataError`: no
+    address provides the archive with its checksum, or another process is fetching it; `ModelError`: the
+    content is not the model in the list.
     """
     published = open_published(catalogue)
     entry, bundled = published[name], published.bundled(name)
@@ -151,18 +150,16 @@ def fetch_model(
         _copy_model(name, entry, bundled, output)
     else:
         _download(name, entry, output, limits)
-    log(f"{output}: {name}; licence: {entry.licence}; what it is and isn't: {output / entry.card}")
+    log(f"{output}: {name}; license: {entry.licence}; description and limits: {output / entry.card}")
     return output
 
 
 def _copy_model(name: str, entry: PublishedModel, directory: Path, output: Path) -> None:
     if not directory.is_dir():
-        raise ModelError(f"{name}: no directory {directory}, though the list of models names it")
+        raise ModelError(f"{name}: directory {directory} is in the list of models, but does not exist")
     files = {file: directory / file for file in list_files(directory)}
     if packed(name, files) != (entry.size, entry.sha256):
-        raise ModelError(
-            f"{directory}: damaged, or changed: it is not the model {name!r} of the list any more"
-        )
+        raise ModelError(f"{directory}: damaged or changed: it differs from the model {name!r} in the list")
 
     def fill(target: Path) -> None:
         for file, path in files.items():
@@ -179,13 +176,13 @@ def _download(name: str, entry: PublishedModel, output: Path, limits: Limits) ->
         try:
             _install(name, entry, output, lambda target: unpack(part.path, name, target))
         except ModelError:
-            part.clear()  # it is what the list says, and no model
+            part.clear()  # the checksum is correct, but the content is not a model
             raise
         part.clear()
 
 
 def _install(name: str, entry: PublishedModel, output: Path, fill: Callable[[Path], None]) -> None:
-    """Put a model's files at `output` if they are a model that loads, of the task that was said."""
+    """Write a model's files to `output` if they are a loadable model of the task in the list."""
     with atomic_directory(output) as directory:
         fill(directory)
         try:
@@ -193,17 +190,17 @@ def _install(name: str, entry: PublishedModel, output: Path, fill: Callable[[Pat
         except ModelError as error:
             raise ModelError(f"model {name}: {str(error).replace(str(directory), name)}") from None
         if model.task != entry.task:
-            raise ModelError(f"model {name}: is a {model.task} model, the list says {entry.task}")
+            raise ModelError(f"model {name}: is a {model.task} model, but the list specifies {entry.task}")
         if not (directory / entry.card).is_file():
-            raise ModelError(f"model {name}: has no {entry.card}, which the list names as its card")
+            raise ModelError(f"model {name}: the card {entry.card} specified in the list is missing")
 
 
 def publish_model(path: Path, output: Path, publication: Publication) -> str:
-    """Write the archive of a model to `output`; returns its entry in a list of models, as YAML.
+    """Write the archive of a model to `output`, and return its entry for a model list, as YAML.
 
-    The same files give the same bytes. A card in the model directory is packed as it is; without one,
-    `model_card` makes it. The directory isn't changed. `ModelError`: a file of the model has no checksum in
-    `provenance.json` or is no plain file, or its calibration is of other weights.
+    The same files give the same bytes. A card in the model directory is packed unchanged; without a card,
+    `model_card` makes one. The directory is not changed. `ModelError`: a model file has no checksum in
+    `provenance.json` or is not a regular file, or the calibration belongs to other weights.
     """
     _check(publication)
     path = find_model(path)
@@ -241,7 +238,7 @@ def _check(publication: Publication) -> None:
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:
             if not text.strip() or unfit(text) or "```" in text:
-                raise UsageError(f"{option} {shown(text)}: must be a text of one line")
+                raise UsageError(f"{option} {shown(text)}: must be a single line of text")
 
 
 @contextmanager

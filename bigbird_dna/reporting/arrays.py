@@ -244,7 +244,7 @@ def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) 
     bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
     raise DataError(
-        f"{path}: line {first_line + row}: column {name!r}: expected a number, found {cells.iloc[row]!r:.60}"
+        f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is not a number"
     )
 
 

@@ -35,13 +35,20 @@ _WEIGHTS = "model.safetensors"
 PROMOTER_CALIBRATION = Schema(
     columns(
         *("text negative_set probabilities", "count n positives"),
-        *("metric ece", "estimate ece_debiased", "metric ece_perfect", "estimate brier"),
+        *("metric ece", "estimate ece_debiased", "metric ece_expected_if_calibrated", "estimate brier"),
         "metric miscalibration discrimination uncertainty mean_probability share_positive",
     ),
     key=["negative_set", "probabilities"],
 )
 
-METRICS = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high", "ece_perfect", "brier")
+METRICS = (
+    "ece",
+    "ece_debiased",
+    "ece_debiased_low",
+    "ece_debiased_high",
+    "ece_expected_if_calibrated",
+    "brier",
+)
 TRACK_CALIBRATION = Schema(
     columns(
         *("text track group", "count positives negatives", "text method", "metric share_positive"),

@@ -182,7 +182,7 @@ def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
             cells[column] = ["" if math.isnan(row[0]) else interval(*row) for row in estimates]
             cells = cells.drop(columns=ends)
     for column in map(str, cells.columns):
-        mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
+        mark = " †" if column.startswith("published") and not column.endswith("_row") else ""
         cells[column] = [text and text + mark for text in (_text(cell, show) for cell in cells[column])]
     return cells
 

@@ -168,8 +168,8 @@ def compare_samples(
     whole = sum(map(len, held_out))
     if 2 * sum(lengths) > whole:
         raise DataError(
-            f"the samples have {sum(lengths):,} bp, the contigs {whole:,} bp: at most half of "
-            "the contigs can be samples, which are compared with as much real sequence"
+            f"the samples have {sum(lengths):,} bp, the contigs {whole:,} bp: samples may "
+            "have at most half of this length, because equally long real segments are drawn"
         )
     sizes = range(1, longest + 1)
     given: dict[str, Sequence[Codes]] = {SAMPLES: samples}

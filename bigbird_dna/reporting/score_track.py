@@ -73,7 +73,7 @@ def read_score_track(
     for where, cells in rows:
         name, first, last, _, score, strand = cells[: len(COLUMNS)]
         if strand not in ("+", "-"):
-            raise DataError(f"{where}: strand must be + or -, found {strand!r}")
+            raise DataError(f"{where}: strand {strand!r}: must be + or -")
         try:
             value = math.nan if score in ("NA", ".", "") else float(score)
             row = _DrawnWindow(int(first), int(last), value, strand)

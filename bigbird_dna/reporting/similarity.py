@@ -33,7 +33,7 @@ SCHEMA = Schema(
 BIN_SCHEMA = Schema(
     columns(
         *("text similarity", "count bins", "text group model", "count tracks"),
-        *("metric median_auroc median_auprc", "count left_out"),
+        *("metric median_auroc median_auprc", "count n_excluded"),
     ),
     key=["similarity", "group", "model"],
 )

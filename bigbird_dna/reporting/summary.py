@@ -288,7 +288,7 @@ def variant_rows(source: Path) -> Iterator[SummaryRow]:
         area = _estimate(line, "auroc")
         note = f"{line['variants']:,} variants, {line['with_effect']:,} with an effect"
         yield SummaryRow("variants", f"AUROC, {line['subset']}", *area, note)
-        right = line["right_sign"]
+        right = line["sign_accuracy"]
         if not math.isnan(right):
             yield SummaryRow("variants", f"sign accuracy, {line['subset']}", right, note="share")
 

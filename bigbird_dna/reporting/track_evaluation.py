@@ -220,8 +220,8 @@ def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[st
         at, track = np.argwhere(wrong)[0]
         value, name = chunk[at, track].item(), names[first + track]
         raise DataError(
-            f"{path}: row {row + at + 1:,}, track {name!r}: label must be "
-            f"0, 1, or -1 or NaN (not measured), found {value!r}"
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 or NaN "
+            "(not measured)"
         )
     return chunk
 
@@ -245,7 +245,7 @@ def groups_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
     medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
-    return Schema(columns("text group", "count tracks", own, "count left_out", *medians), key=["group"])
+    return Schema(columns("text group", "count tracks", own, "count n_excluded", *medians), key=["group"])
 
 
 def tracks_table(

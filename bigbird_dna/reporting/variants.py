@@ -233,7 +233,7 @@ def _read_table(path: Path) -> Iterator[_ScoredAllele]:
         yield _ScoredAllele(where, key, UNKNOWN, row["note"].strip("."), deltas, log_odds, columns)
 
 
-_METRICS = ("estimate auroc", "metric auroc_log_odds right_sign")
+_METRICS = ("estimate auroc", "metric auroc_log_odds sign_accuracy")
 VARIANTS = Schema(columns("text subset", "count variants with_effect", *_METRICS), key=["subset"])
 ALL, HELD_OUT = "all", "held-out"
 # Expected sign of the change; other effects have no known direction.
@@ -288,7 +288,7 @@ def variant_table(
     AUROC ranks variants by the absolute change, to separate variants with and without an effect. A category
     (`place`) with only one of the two classes is compared with all variants of the other class; a category
     with both is evaluated by itself. `variants` and `with_effect` count the variants in the AUROC;
-    `right_sign` is the fraction of known gains and losses (of the category itself) whose change has the
+    `sign_accuracy` is the fraction of known gains and losses (of the category itself) whose change has the
     expected sign. A category or track that contains no variants, or all variants, has no row.
     """
     has = has_effect(variants, no_effect)

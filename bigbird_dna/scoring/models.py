@@ -139,7 +139,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         reference
             FASTA of the regions, plain or bgzip.
         aliases
-            File of alternative contig names, if the regions use other names (see docs/formats.md).
+            File of alternative contig names, if the regions use other names (see docs/files/reference.md).
         stride
             Distance in bp between the windows, or between the candidate TSS positions, of a region.
         max_n
@@ -367,7 +367,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         Directory written by training, `import-hf` or `model extend-context`; or the name of a model bundled
         with the package, if no directory has that name.
     positions
-        Maximum input length in tokens, to extend that of the model; None: as saved.
+        Longest input in tokens, to extend that of the model; None: as saved.
     extend
         Method of extension: "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary
         positions.

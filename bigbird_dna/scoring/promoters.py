@@ -98,7 +98,7 @@ def score_promoters(
         File to write atomically; None or "-": standard output. A pipe or device receives scores as they are
         computed.
     format
-        tsv, bed, bedgraph, bigwig or parquet (docs/formats.md); None: by the extension of `output`, or tsv.
+        tsv, bed, bedgraph, bigwig or parquet; None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
         Distance of windows in bp; "both", "+" or "-".

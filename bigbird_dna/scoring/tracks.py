@@ -144,7 +144,7 @@ def predict_tracks(
     output, format
         As for `score_promoters`; the formats are tsv, bed, bigwig (one track) and parquet.
     aliases
-        File of alternative contig names, if the regions use other names than the reference (docs/formats.md).
+        File of alternative contig names, if the regions use other names (docs/files/reference.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
@@ -295,7 +295,7 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
         for column in columns:
             if (name := model.tracks[column].name) in taken:
                 raise UsageError(
-                    f"track {name!r}: has the name of another column of the table; exclude the track "
+                    f"track {name!r} has the name of another column of the table; exclude the track "
                     "with --tracks, or write it alone as bigwig"
                 )
         return columns

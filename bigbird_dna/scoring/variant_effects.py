@@ -1,9 +1,9 @@
 """Effects of variants, computed record by record while a VCF is read, for any kind of effect and for tracks.
 
-The probability of a track for an allele is the mean over both strands and several offsets of the window, so
-that the positions of token boundaries do not appear as effects. The reported effect is the difference of that
-mean between the alternative and the reference allele, as probability and as log-odds. Memory does not grow
-with the number of records.
+The probability of a track for an allele is the mean over both strands and several offsets of the window,
+which prevents positions of token boundaries from appearing as effects. The reported effect is the difference
+of that mean between the alternative and the reference allele, as probability and as log-odds. Memory does not
+grow with the number of records.
 
 Axes: W windows of an allele (offsets x strands), T tracks.
 """
@@ -201,7 +201,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     def __post_init__(self) -> None:
         if self.window < 1 or not self.offsets:
-            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of its range")
+            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of range")
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place

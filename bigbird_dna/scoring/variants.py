@@ -100,7 +100,7 @@ def score_variants(
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
-        the input is sorted. Through a link, file and index are written at the target. See docs/formats.md.
+        the input is sorted. Links are followed. See docs/files/variants.md.
     tracks
         Tracks, groups or shell patterns: only these are considered, and the values of each are written. None:
         all tracks are considered, and only the largest effect is written.
@@ -108,7 +108,7 @@ def score_variants(
         Only records on these contigs, by any name in the assembly's table of names; only records whose REF
         overlaps the regions of a BED file. If both are given, records must satisfy both.
     aliases
-        File of alternative contig names, if the VCF uses other names than the reference (docs/formats.md).
+        File of alternative contig names, if the VCF uses other names (docs/files/reference.md).
     offsets
         Chromatin models only: number of windows to average over, shifted within the length of a few tokens,
         each on both strands; None: 4.

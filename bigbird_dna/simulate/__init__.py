@@ -1,5 +1,5 @@
-"""A demo genome with known truth: sequence, promoters, tracks and variants, all a function of a seed.
+"""Simulate a demo genome with known truth: sequence, promoters, tracks and variants, determined by a seed.
 
-The modules go from small to large: `sequence` (every number, motifs, and what lies under everything), `plan`
-(loci made of motifs, and their places), `truth` (labels that follow), and `writing` (by contig, and files).
+Modules: `sequence` (parameters, motifs and background sequence), `plan` (loci made of motifs, and their
+positions), `truth` (tracks and variants), and `writing` (contigs and files).
 """

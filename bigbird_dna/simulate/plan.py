@@ -1,11 +1,11 @@
-"""The layout of a demo genome: loci made of motif instances, laid along a contig without overlap.
+"""The layout of a demo genome: loci made of motif instances, placed along a contig without overlap.
 
-A locus has a width and elements at offsets inside it, in its own orientation. `place` gives every locus a
-position on the contig, and `plant` writes the elements' instances into the sequence.
+A locus has a width and elements at offsets inside it, in its own orientation. `place` assigns each locus a
+position on the contig, and `plant` writes the instances of the elements into the sequence.
 
-Promoters with a positional grammar, and decoys that have the same elements but break it.
-
-Two classes, each an ordered set of core elements at set distances from the TSS; most elements may be missing:
+Promoters follow a positional grammar. Decoys have the same elements but violate the grammar. There are two
+classes of promoters, each with an ordered set of core elements at fixed distances from the TSS. Most
+elements may be missing:
 
 ====== ============= ========== ===========
 element start vs TSS TATA class DPE class
@@ -17,9 +17,8 @@ INR     −3           100 %      100 %
 DPE     +27 ± 1      –          95 %
 ====== ============= ========== ===========
 
-A decoy draws its elements like a promoter and then has them in another order (rotated over the same
-places), at other distances (every spacing changed by at least 10 bp), or on both strands (some, not all,
-turned round).
+A decoy draws its elements like a promoter. They are then in another order (rotated among the same
+positions), at other distances (each spacing changed by at least 10 bp), or on both strands (some reversed).
 """
 
 from collections.abc import Callable
@@ -62,10 +61,10 @@ WIDTHS: Positions = np.array([motif.width for motif in MOTIFS], dtype=np.int64)
 
 
 class Plan(NamedTuple):
-    """Loci (arrays of one length) and their elements (arrays of another); offsets from the locus's start.
+    """Loci (arrays of one length) and their elements (arrays of another); offsets are from the locus's start.
 
-    `anchor` is the offset of the TSS in promoters, of the would-be TSS in decoys, of the middle in others.
-    `locus` is an element's index into the loci; `reverse` and `offset` are in the locus's own orientation.
+    `anchor` is the offset of the TSS in promoters, of the apparent TSS in decoys, and of the center in other
+    loci. `locus` is an element's index into the loci; `reverse` and `offset` are in the locus's orientation.
     """
 
     kind: Positions
@@ -79,7 +78,7 @@ class Plan(NamedTuple):
 
 
 class PlacedLoci(NamedTuple):
-    """A plan on a contig, forward-strand coordinates; loci sorted by start, elements (`site_…`) not."""
+    """A plan on a contig in forward-strand coordinates; loci are sorted, elements (`site_…`) are not."""
 
     kind: Positions
     start: Positions
@@ -93,21 +92,21 @@ class PlacedLoci(NamedTuple):
     site_kind: Positions
 
     def of(self, *kinds: str) -> NDArray[np.int64]:
-        """Indices of the loci of the given kinds."""
+        """Return the indices of the loci of the given kinds."""
         return np.flatnonzero(np.isin(self.kind, [KIND[name] for name in kinds]))
 
 
 def gaps(lengths: Positions) -> Plan:
-    """Loci without elements, for runs of N."""
+    """Return loci without elements, for runs of N."""
     return Plan(np.full(len(lengths), KIND["gap"]), lengths, lengths // 2)
 
 
 def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
-    """Lay the loci in random order and orientation along a contig, with exponential gaps between them."""
+    """Place the loci in random order and orientation along a contig, with exponential gaps between them."""
     count = len(plan.kind)
     free = length - int(plan.width.sum())
     if free < 0:
-        raise ValueError(f"loci of {plan.width.sum()} bp do not fit into {length} bp")
+        raise ValueError(f"loci of {plan.width.sum()} bp do not fit into a contig of {length} bp")
     order = rng.permutation(count)
     minus = rng.random(count) < 0.5
     shares = np.cumsum(rng.exponential(size=count + 1))
@@ -136,7 +135,7 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
 
 
 def plant(codes: Codes, placed: PlacedLoci, parameters: Parameters, rng: np.random.Generator) -> Flags:
-    """Write an instance of every element into `codes`; the flags mark the bases written."""
+    """Write an instance of each element into `codes`; return flags that mark the written bases."""
     written = np.zeros(len(codes), dtype=bool)
     for index, motif in enumerate(MOTIFS):
         rows = np.flatnonzero(placed.motif == index)
@@ -151,10 +150,10 @@ def plant(codes: Codes, placed: PlacedLoci, parameters: Parameters, rng: np.rand
     return written
 
 
-SLOT = 60  # bp an enhancer gives each of its sites
-DISTAL_SLOT = 45  # bp an activator or silencer gives each of its sites
+SLOT = 60  # bp per site of an enhancer
+DISTAL_SLOT = 45  # bp per site of an activator or silencer
 LONE_FACTORS = ("ALFA", "BRAVO", "CHARLIE", "DELTA")
-# The factor that opens an enhancer has two sites in it; the others are drawn.
+# The factor that opens an enhancer has two sites in it; the other sites are drawn.
 ENHANCERS = {
     "enhancer-1": ("ALFA", ("ALFA", "CHARLIE", "DELTA")),
     "enhancer-2": ("BRAVO", ("BRAVO", "CHARLIE", "DELTA")),
@@ -163,7 +162,7 @@ DISTAL = {"activator": "ECHO", "silencer": "FOXTROT"}
 
 
 def enhancers(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """Clusters of sites of several factors, half of either type."""
+    """Return clusters of sites of several factors, half of each type."""
     sites = parameters.enhancer_sites
     kinds = rng.integers(2, size=count)
     motif = np.empty((count, sites), dtype=np.int64)
@@ -177,13 +176,13 @@ def enhancers(count: int, parameters: Parameters, rng: np.random.Generator) -> P
 
 
 def distal(name: str, count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """Activators or silencers: several sites of one factor."""
+    """Return activators or silencers: several sites of one factor."""
     motif = np.full((count, parameters.distal_copies), INDEX[DISTAL[name]])
     return _clusters(np.full(count, KIND[name]), motif, DISTAL_SLOT, rng)
 
 
 def lone_sites(factor: str, count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """Single sites of one factor, intact or broken at one strong position."""
+    """Return isolated sites of one factor, intact or broken at one strong position."""
     motif = np.full((count, 1), INDEX[factor])
     width = int(WIDTHS[INDEX[factor]])
     broken = rng.random(count) >= parameters.site_intact
@@ -193,7 +192,7 @@ def lone_sites(factor: str, count: int, parameters: Parameters, rng: np.random.G
 def _clusters(
     kind: Positions, motif: Positions, slot: int, rng: np.random.Generator, broken: Flags | None = None
 ) -> Plan:
-    """Loci of (n, s) sites, each at random in its slot of `slot` bp and on either strand."""
+    """Return loci of (n, s) sites, each at random in its slot of `slot` bp and on either strand."""
     count, sites = motif.shape
     room = slot - WIDTHS[motif]
     offset = np.arange(sites) * slot + rng.integers(0, room + 1)
@@ -217,7 +216,7 @@ UPSTREAM_SITE = (-150, -116)
 UPSTREAM_FACTORS = ("ALFA", "BRAVO", "CHARLIE", "DELTA")
 
 _Change = Callable[["Cores", Positions, Positions, np.random.Generator], None]
-"""Breaks the grammar of some loci (rows) that have the same elements (columns), in place."""
+"""Function that breaks the grammar of loci (rows) with the same elements (columns), in place."""
 
 _CORE_WIDTHS = WIDTHS[: len(CORE)]
 
@@ -232,12 +231,12 @@ class Cores(NamedTuple):
 
 
 def jitter(parameters: Parameters) -> Positions:
-    """Largest deviation of each element from its place."""
+    """Return the largest deviation of each element from its position in the grammar."""
     return np.asarray(np.rint(JITTER * parameters.spacing_jitter), np.int64)
 
 
 def draw_cores(count: int, parameters: Parameters, rng: np.random.Generator) -> Cores:
-    """Elements of `count` promoters."""
+    """Draw the elements of `count` promoters."""
     dpe = rng.random(count) >= parameters.tata_fraction
     presence = np.array(list(PRESENCE.values()))[dpe.astype(np.int64)]
     present = rng.random(presence.shape) < presence
@@ -247,7 +246,7 @@ def draw_cores(count: int, parameters: Parameters, rng: np.random.Generator) -> 
 
 
 def promoters(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """A plan of `count` promoters, some with a factor's site upstream of the core."""
+    """Return a plan of `count` promoters, some with a factor's site upstream of the core."""
     cores = draw_cores(count, parameters, rng)
     kind = np.where(cores.dpe, KIND["promoter-dpe"], KIND["promoter-tata"])
     owners = np.flatnonzero(rng.random(count) < parameters.promoter_factor_fraction)
@@ -259,13 +258,13 @@ def promoters(count: int, parameters: Parameters, rng: np.random.Generator) -> P
 
 
 def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """A plan of `count` decoys, each of one of three kinds."""
+    """Return a plan of `count` decoys, each of one of three kinds."""
     cores = draw_cores(count, parameters, rng)
     mix = np.cumsum(parameters.decoy_mix)
     way = np.searchsorted(mix / mix[-1], rng.random(count), side="right")
-    way = np.where(cores.present.sum(axis=1) < 2, 1, way)  # a lone element has no order
+    way = np.where(cores.present.sum(axis=1) < 2, 1, way)  # a single element has no order
     changes: list[_Change] = [_rotate, partial(_respace, parameters.decoy_shift), _turn]
-    # Loci with the same elements are changed together.
+    # Loci with the same elements are processed together.
     for number, change in enumerate(changes):
         rows = np.flatnonzero(way == number)
         for pattern in np.unique(cores.present[rows], axis=0):
@@ -276,7 +275,7 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
 
 
 def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
-    """Move every element to another one's place."""
+    """Move each element to the position of another one."""
     places = cores.offset[np.ix_(rows, columns)]
     turns = rng.integers(1, len(columns), size=len(rows))
     moved = (np.arange(len(columns)) + turns[:, None]) % len(columns)
@@ -286,7 +285,7 @@ def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Ge
 def _respace(
     shift: tuple[int, int], cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator
 ) -> None:
-    """Widen, or narrow where there is room, every spacing between neighbours."""
+    """Increase, or decrease where possible, each spacing between adjacent elements."""
     low, high = shift
     places = cores.offset[np.ix_(rows, columns)]
     room = np.diff(places, axis=1) - _CORE_WIDTHS[columns[:-1]]
@@ -298,7 +297,7 @@ def _respace(
 
 
 def _turn(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
-    """Turn round at least one element and leave at least one."""
+    """Reverse at least one element, and keep at least one."""
     shuffled = rng.permuted(np.tile(columns, (len(rows), 1)), axis=1)
     turned = rng.random(shuffled.shape) < 0.5
     turned[:, 0], turned[:, 1] = True, False
@@ -313,7 +312,7 @@ def _plan(
     offset: Positions = _NONE,
     reverse: Flags = _NONE > 0,
 ) -> Plan:
-    """Core elements and further ones (of `owners`) as loci that begin at their first element."""
+    """Return core elements and additional ones (of `owners`) as loci that start at their first element."""
     count = len(kind)
     locus, column = np.nonzero(cores.present)
     locus = np.concatenate((locus, owners))
@@ -336,7 +335,7 @@ def _plan(
 
 
 def plan_contig(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """All loci of a contig."""
+    """Return all loci of a contig."""
     count = max(1, round(length / parameters.promoter_every))
     runs = max(1, round(length / parameters.gap_every))
     longest = max(min(parameters.gap_length[1], length // 50), 101)
@@ -358,7 +357,7 @@ def plan_contig(length: int, parameters: Parameters, rng: np.random.Generator) -
 def draw_islands(
     placed: PlacedLoci, length: int, parameters: Parameters, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """CpG islands: over the TSS of some DPE-class promoters, and as many again as orphans anywhere."""
+    """Return CpG islands: over the TSS of some DPE-class promoters, and orphans at random positions."""
     dpe = placed.anchor[placed.of("promoter-dpe")]
     chosen = dpe[rng.random(len(dpe)) < parameters.island_fraction]
     orphans = rng.integers(length, size=round(length / parameters.orphan_island_every))

@@ -1,12 +1,12 @@
-"""Every number a demo genome is made with, and its motifs: consensus, instances, weights and exact matches.
+"""Parameters of a demo genome, and its motifs: consensus, instances, weights and exact matches.
 
 Bases are coded A 0, C 1, G 2, T 3, N 4. A consensus is written in IUPAC letters; upper case marks strong
 positions, lower case weak ones. The motifs resemble known families but are inventions of this simulation.
 
-The sequence under everything planted has isochores, CpG depletion, CpG islands and interspersed repeats. It
-is a chain of order two: the chance of base c after a, b is proportional to pi(c) · dinucleotide(b, c) ·
-run(a, b, c), with pi chosen so that the chain's stationary GC is the one asked for. Repeats are families of
-consensus sequences and their diverged copies on either strand.
+The background sequence has isochores, CpG depletion, CpG islands and interspersed repeats. It is a Markov
+chain of order two: the probability of base c after a, b is proportional to pi(c) · dinucleotide(b, c) ·
+run(a, b, c). pi is chosen such that the chain's stationary GC content is the requested one. Repeats are
+families of consensus sequences and their diverged copies on either strand.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-MEGABASES_RANGE = (0.1, 1000.0)  # that the simulation is made for
+MEGABASES_RANGE = (0.1, 1000.0)  # supported sizes
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Sizes, densities and difficulty of the simulation; lengths in bp, densities in bp a locus.
+    """Sizes, densities and difficulty of the simulation; lengths in bp, densities in bp per locus.
 
-    The defaults make a genome whose promoters (400 bp) a 5-mer logistic regression tells from GC-matched
-    windows with an AUROC of about 0.73, while the true grammar reaches nearly 1.
+    With the defaults, a 5-mer logistic regression distinguishes promoters (400 bp) from GC-matched windows
+    with an AUROC of about 0.73, while the true grammar reaches nearly 1.
     """
 
-    # Contigs demo1…demo6 as fractions of the genome. The last two are meant to be held out: demo5 (11 %) for
-    # validation and demo6 (14 %) for the test.
+    # Contigs demo1…demo6 as fractions of the genome. The last two are intended as held-out contigs: demo5 (11
+    # %) for validation and demo6 (14 %) for testing.
     contig_fractions: tuple[float, ...] = (0.26, 0.20, 0.16, 0.13, 0.11, 0.14)
 
     # Composition
@@ -36,7 +36,7 @@ class Parameters:
     gc_steps: int = 10
     isochore_length: tuple[int, int] = (15_000, 90_000)
     cpg_odds: float = 0.2
-    """of G after C; observed over expected comes out at 1 to 1.4 times that"""
+    """odds of G after C; the observed/expected ratio is 1 to 1.4 times this value"""
     island_gc: float = 0.60
     island_cpg_odds: float = 0.85
     island_length: tuple[int, int] = (400, 900)
@@ -49,52 +49,52 @@ class Parameters:
     repeat_length: tuple[int, int] = (300, 1_500)
     repeat_divergence: tuple[float, float] = (0.05, 0.25)
     repeat_indels: float = 0.1
-    """indels a substitution"""
+    """indels per substitution"""
     repeat_fraction: float = 0.22
-    """of the genome, before later copies, islands and motifs are laid over earlier ones"""
+    """fraction of the genome, before later copies, islands and motifs overwrite earlier ones"""
 
     # Promoters and decoys
     promoter_every: int = 900
     decoys_per_promoter: float = 4.0
     tata_fraction: float = 0.5
-    """of promoters and decoys; the others are of the DPE class"""
+    """fraction of promoters and decoys; the others are of the DPE class"""
     core_fidelity: float = 0.95
-    """chance that a position of a core promoter element carries its consensus"""
+    """probability that a position of a core promoter element matches its consensus"""
     spacing_jitter: float = 1.0
-    """scales the jitter of the elements' positions around their place in the grammar"""
+    """scales the jitter of the elements' positions around their position in the grammar"""
     decoy_mix: tuple[float, float, float] = (0.35, 0.35, 0.30)
-    """decoys in the wrong order, at the wrong distance, on the wrong strand"""
+    """fractions of decoys in the wrong order, at the wrong distance, on the wrong strand"""
     decoy_shift: tuple[int, int] = (10, 30)
-    """change of every spacing in a decoy of the wrong distance"""
+    """change of each spacing in a decoy of the wrong distance"""
     promoter_factor_fraction: float = 0.3
-    """promoters with a factor's site upstream of the core"""
+    """fraction of promoters with a factor's site upstream of the core"""
     island_fraction: float = 0.35
-    """DPE-class promoters inside a CpG island"""
+    """fraction of DPE-class promoters inside a CpG island"""
 
     # Factors' sites and distal elements
     site_every: int = 7_000
-    """lone sites of one factor"""
+    """isolated sites of one factor"""
     site_intact: float = 0.5
-    """lone sites without a mismatch at a strong position"""
+    """fraction of isolated sites without a mismatch at a strong position"""
     weak_fidelity: float = 0.7
     enhancer_every: int = 4_000
     enhancer_sites: int = 5
     activator_every: int = 8_000
     silencer_every: int = 14_000
     distal_copies: int = 10
-    """sites in an activator or silencer"""
+    """sites per activator or silencer"""
     distal_range: tuple[int, int] = (1_500, 3_500)
-    """distance at which activators and silencers act, either side"""
+    """distance at which activators and silencers act, on either side"""
 
     # Variants
     variants_per_megabase: int = 160
     indel_fraction: float = 0.25
     isolation: int = 400
-    """a variant's site has no other site of its factor within this distance"""
+    """minimum distance of a variant's site from other sites of its factor"""
 
 
 def contig_lengths(megabases: float, parameters: Parameters) -> dict[str, int]:
-    """Contig names and lengths; they sum to `megabases`, and no length is round."""
+    """Return contig names and lengths; they sum to `megabases`, and no length is a round number."""
     total = round(megabases * 1e6)
     return {
         f"demo{number}": round(fraction * total) + 137 * (number % 2 * 2 - 1)
@@ -130,7 +130,7 @@ class Motif:
 
     @cached_property
     def allowed(self) -> Flags:
-        """(width, 5): bases the consensus accepts; N never."""
+        """(width, 5): bases that the consensus accepts; never N."""
         flags = np.zeros((self.width, 5), dtype=bool)
         for row, letter in enumerate(self.consensus.upper()):
             flags[row, ["ACGT".index(base) for base in _IUPAC[letter]]] = True
@@ -143,7 +143,7 @@ class Motif:
 
     @cached_property
     def weak(self) -> Positions:
-        """Positions that a site tends to match."""
+        """Positions that a site usually matches."""
         return np.flatnonzero([letter.islower() for letter in self.consensus])
 
 
@@ -167,7 +167,7 @@ INDEX = {motif.name: index for index, motif in enumerate(MOTIFS)}
 
 
 def sample_sites(motif: Motif, parameters: Parameters, rng: np.random.Generator, count: int) -> Codes:
-    """Draw (count, width) intact instances; each position carries the consensus by its fidelity."""
+    """Draw (count, width) intact instances; each position matches the consensus with its fidelity."""
     chance = fidelity(motif, parameters)
     sites = np.empty((count, motif.width), dtype=np.uint8)
     for column in range(motif.width):
@@ -179,7 +179,7 @@ def sample_sites(motif: Motif, parameters: Parameters, rng: np.random.Generator,
 
 
 def fidelity(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
-    """Fidelity of every position of an intact instance: of a factor's site, strong positions always match."""
+    """Return the fidelity of each position of an intact instance; 1 for strong positions of factors."""
     if motif in CORE:
         return np.full(motif.width, parameters.core_fidelity)
     values = np.full(motif.width, parameters.weak_fidelity)
@@ -188,7 +188,7 @@ def fidelity(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
 
 
 def break_sites(motif: Motif, sites: Codes, rng: np.random.Generator) -> Codes:
-    """Put a base that the consensus refuses at one strong position of every site."""
+    """Put a base that does not match the consensus at one strong position of each site."""
     broken = sites.copy()
     columns = rng.choice(motif.strong, size=len(sites))
     for column in motif.strong:
@@ -199,7 +199,7 @@ def break_sites(motif: Motif, sites: Codes, rng: np.random.Generator) -> Codes:
 
 
 def weights(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
-    """(width, 4) chance of each base in an intact instance."""
+    """Return the (width, 4) probability of each base in an intact instance."""
     allowed = motif.allowed[:, :4]
     match = allowed / allowed.sum(axis=1, keepdims=True)
     other = ~allowed / (~allowed).sum(axis=1, keepdims=True)
@@ -208,7 +208,7 @@ def weights(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
 
 
 def find_sites(motif: Motif, codes: Codes, reverse: bool = False) -> Positions:
-    """Starts of all sites: every strong position matches, on the strand asked for."""
+    """Return the starts of all sites, where all strong positions match on the requested strand."""
     allowed, strong, weak = motif.allowed, motif.strong, motif.weak
     if reverse:
         allowed = allowed[::-1, COMPLEMENT]
@@ -216,23 +216,23 @@ def find_sites(motif: Motif, codes: Codes, reverse: bool = False) -> Positions:
     starts: Positions = np.arange(max(0, len(codes) - motif.width + 1))
     for column in strong:
         starts = starts[allowed[column][codes[starts + column]]]
-    # A site with an N at a weak position is none.
+    # N at a weak position is not allowed.
     for column in weak:
         starts = starts[codes[starts + column] != N_CODE]
     return starts
 
 
-BLOCK = 500  # bp; isochores change between blocks, and blocks are drawn side by side
+BLOCK = 500  # bp; isochores change between blocks, and blocks are drawn in parallel
 
 # Rows: previous base A C G T; columns: next base. CpG is set by the parameters.
 _DINUCLEOTIDE = np.array(
     [[1.15, 0.85, 1.10, 0.90], [1.20, 1.10, 1.00, 1.10], [1.05, 0.95, 1.10, 0.85], [0.75, 1.05, 1.20, 1.15]]
 )
-_RUN = 1.15  # odds of lengthening a run of two equal bases
+_RUN = 1.15  # odds of extending a run of two equal bases
 
 
 def chain(gc: float, cpg_odds: float) -> NDArray[np.float64]:
-    """(16, 4) transition probabilities from the last two bases, with stationary GC `gc`."""
+    """Return (16, 4) transition probabilities from the last two bases, with stationary GC content `gc`."""
     dinucleotide = _DINUCLEOTIDE.copy()
     dinucleotide[1, 2] = cpg_odds
     low, high = 0.0, 1.0
@@ -255,12 +255,12 @@ def chain(gc: float, cpg_odds: float) -> NDArray[np.float64]:
 def sample_chains(
     tables: NDArray[np.float64], rows: Positions, length: int, rng: np.random.Generator
 ) -> Codes:
-    """(len(rows), length) sequences side by side, each from its own of the (K, 16, 4) `tables`."""
+    """Draw (len(rows), length) sequences in parallel; row i uses `tables[rows[i]]` of (K, 16, 4)."""
     limits = np.cumsum(tables, axis=2)[:, :, :3].astype(np.float32).reshape(-1, 3)
     state = rng.integers(16, size=len(rows))
     base = rows * 16
     out = np.empty((length, len(rows)), dtype=np.uint8)
-    # A few steps are thrown away so that the start doesn't show.
+    # The first steps are discarded to remove the effect of the initial state.
     for step in range(-4, length):
         draw = rng.random(len(rows), dtype=np.float32)
         code = (draw[:, None] >= limits[base + state]).sum(axis=1)
@@ -271,7 +271,7 @@ def sample_chains(
 
 
 def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> Positions:
-    """GC level (0…gc_steps−1) of every block of a contig; runs of one level, neighbors differ."""
+    """Return the GC level (0…gc_steps−1) of each block of a contig; adjacent runs have different levels."""
     blocks = -(-length // BLOCK)
     low, high = (bound // BLOCK for bound in parameters.isochore_length)
     levels = np.empty(blocks, dtype=np.int64)
@@ -285,7 +285,7 @@ def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> 
 
 
 def background(length: int, parameters: Parameters, rng: np.random.Generator) -> Codes:
-    """A contig's sequence before anything is laid on it."""
+    """Return a contig's background sequence."""
     tables = np.stack(
         [
             chain(float(gc), parameters.cpg_odds)
@@ -299,7 +299,7 @@ def background(length: int, parameters: Parameters, rng: np.random.Generator) ->
 def lay_islands(
     codes: Codes, spans: Sequence[tuple[int, int]], parameters: Parameters, rng: np.random.Generator
 ) -> None:
-    """Overwrite every span of `codes` with the sequence of a CpG island."""
+    """Overwrite each span of `codes` with the sequence of a CpG island."""
     if not spans:
         return
     table = chain(parameters.island_gc, parameters.island_cpg_odds)[None]
@@ -310,7 +310,7 @@ def lay_islands(
 
 
 def families(parameters: Parameters, rng: np.random.Generator) -> list[Codes]:
-    """Consensus sequences, the same for all contigs of a genome."""
+    """Return the consensus sequences, which are the same for all contigs of a genome."""
     low, high = parameters.repeat_length
     lengths = rng.integers(low, high + 1, size=parameters.repeat_families)
     contents = rng.uniform(0.38, 0.54, size=parameters.repeat_families)
@@ -323,7 +323,7 @@ def families(parameters: Parameters, rng: np.random.Generator) -> list[Codes]:
 
 
 def diverge(consensus: Codes, divergence: float, indels: float, rng: np.random.Generator) -> Codes:
-    """A copy with substitutions at rate `divergence` and single-base indels at `indels` times that rate."""
+    """Return a copy with substitutions at rate `divergence` and 1-bp indels at `indels` times that rate."""
     copy = consensus.copy()
     changed = np.flatnonzero(rng.random(len(copy)) < divergence)
     copy[changed] = (copy[changed] + rng.integers(1, 4, size=len(changed))) % 4
@@ -337,9 +337,9 @@ def diverge(consensus: Codes, divergence: float, indels: float, rng: np.random.G
 def lay_repeats(
     codes: Codes, consensus: list[Codes], parameters: Parameters, rng: np.random.Generator
 ) -> list[tuple[int, int, int, bool]]:
-    """Lay copies over `codes`, later ones over earlier ones; (start, end, family, reverse) in that order.
+    """Write copies into `codes` one after another; return their (start, end, family, reverse) in order.
 
-    Copies lose their beginning as those of retroelements do: what is left is uniform in 20–100 %.
+    Copies are truncated at their 5' end, as in retroelements; the remaining fraction is uniform in 20–100 %.
     """
     copies: list[tuple[int, int, int, bool]] = []
     wanted = parameters.repeat_fraction * len(codes)

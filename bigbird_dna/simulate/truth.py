@@ -1,32 +1,31 @@
-"""The labels of a demo genome: tracks of three groups, by rules from sequence and loci, and variants.
+"""The labels of a demo genome: three groups of tracks, determined by sequence and loci, and variants.
 
-TF tracks follow sequence alone: a factor binds where all strong positions of its motif match, on either
-strand, whether the site was planted or arose by chance. DELTA asks for open chromatin besides. TBP sits on
-the promoters of the TATA class, so it follows the grammar.
+TF tracks depend only on the sequence: a factor binds where all strong positions of its motif match, on either
+strand, at planted sites and at chance matches. DELTA also requires open chromatin. TBP binds the promoters of
+the TATA class, so it follows the grammar.
 
-DHS tracks: OPEN1 are the CpG islands and the enhancers of type 1, OPEN2 the islands and the enhancers of
-type 2. START and TBP need the grammar of promoters, the hardest thing there is to learn in this genome.
+DHS tracks: OPEN1 contains the CpG islands and the enhancers of type 1, OPEN2 the islands and the enhancers of
+type 2. START and TBP require the grammar of promoters, the hardest feature to learn in this genome.
 
-HM tracks are broad. Two of them, ACTIVE and SILENT, cover everything that lies 1.5–3.5 kb
-(`Parameters.distal_range`) to either side of the middle of an activator or a silencer: what makes them is
-outside a window of 1,000 bp, and always inside one of 8,000 bp, centred on the bin.
+HM tracks are broad. ACTIVE and SILENT cover all bases at 1.5–3.5 kb (`Parameters.distal_range`) on either
+side of the center of an activator or a silencer. Their determinants are outside a window of 1,000 bp centered
+on the bin, and always inside one of 8,000 bp.
 
-Variants whose effect on a factor's track is known, beside matched ones without effect.
-
-Each variant belongs to one site of one factor, and no site takes two. The effect is that on the factor's own
-binding: `loss` and `gain` when the site stops or begins to be bound, `none` when nothing changes. What a
-variant claims is checked by looking for all factors' sites in the reference and the alternative sequence
-around it. Variants touch no planted base but those of their own site, so the other tracks stay as they are.
+Variants have a known effect on a factor's track; matched variants have no effect. Each variant belongs to one
+site of one factor, and each site has at most one variant. The effect is on binding of this factor: `loss` and
+`gain` if the site stops or begins to be bound, `none` if nothing changes. Each variant is verified by
+searching for all factors' sites in the reference and the alternative sequence around it. Variants change no
+planted base except those of their own site, so the other tracks do not change.
 
 =========== ====================================================== ======
 place       change                                                 effect
 =========== ====================================================== ======
 strong      SNV at a strong position, indel inside a bound site    loss
-repair      SNV that mends a site broken at one strong position    gain
+repair      SNV that repairs a site broken at one strong position  gain
 weak        SNV at a weak position of a bound site                 none
 flank       SNV or indel 15–90 bp away from a bound site           none
-unrepaired  SNV at the broken position that doesn't mend it        none
-closed      as `strong`, of a site without binding, in closed
+unrepaired  SNV at the broken position that does not repair it     none
+closed      like `strong`, at a site without binding, in closed
             chromatin (DELTA)                                      none
 =========== ====================================================== ======
 """
@@ -58,14 +57,14 @@ TRACKS = {
     "OPEN1": ("DHS", "CpG islands and enhancers of type 1"),
     "OPEN2": ("DHS", "CpG islands and enhancers of type 2"),
     "START": ("HM", "from 200 bp before to 400 bp after the TSS of promoters of the DPE class"),
-    "ENHANCER": ("HM", "400 bp to either side of the middle of enhancers"),
+    "ENHANCER": ("HM", "400 bp to either side of the center of enhancers"),
     "ACTIVE": ("HM", "1.5-3.5 kb to either side of an activator"),
     "SILENT": ("HM", "1.5-3.5 kb to either side of a silencer"),
 }
 OPEN_CHROMATIN_ONLY = ("DELTA",)
 Spans = tuple[Positions, Positions, Positions]  # starts, ends, summits
 _MIDDLE = {factor.name: factor.width // 2 for factor in FACTORS}
-_SCAN = 4_000_000  # bp scanned at once, which bounds the memory on long contigs
+_SCAN = 4_000_000  # bp scanned at once, to limit memory on long contigs
 
 
 class SimulatedPeaks(NamedTuple):
@@ -86,7 +85,7 @@ class FactorSites(NamedTuple):
 
 
 def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, FactorSites]:
-    """Every factor's sites; `bound` is the truth behind its track."""
+    """Return the sites of each factor; `bound` determines the factor's track."""
     sites = {}
     for motif in FACTORS:
         starts, reverses = [], []
@@ -116,14 +115,14 @@ def chromatin_peaks(
     parameters: Parameters,
     rng: np.random.Generator,
 ) -> dict[str, SimulatedPeaks]:
-    """Peaks of TBP and of the DHS and HM tracks, by the rules above."""
+    """Return the peaks of TBP and of the DHS and HM tracks, by the rules above."""
     low, high = parameters.distal_range
     flank = (low + high) // 2
     shores = np.array(islands, dtype=np.int64).reshape(-1, 2)
     island = (shores[:, 0], shores[:, 1], shores.mean(axis=1).astype(np.int64))
 
     def around(kinds: tuple[str, ...], before: int, after: int, wobble: int) -> Spans:
-        """Intervals and summits around anchors, along the locus's strand, ends moved by up to `wobble`."""
+        """Return intervals and summits around anchors along the locus's strand; ends vary by `wobble`."""
         loci = placed.of(*kinds)
         minus = placed.minus[loci]
         anchor = placed.anchor[loci]
@@ -134,7 +133,7 @@ def chromatin_peaks(
         return start, end, anchor
 
     def away_from(kind: str) -> tuple[Spans, Spans]:
-        """What lies at the distal range to the left and to the right of the loci's middles."""
+        """Return the intervals at the distal range to the left and right of the loci's centers."""
         middle = placed.anchor[placed.of(kind)]
         return ((middle - high, middle - low, middle - flank), (middle + low, middle + high, middle + flank))
 
@@ -156,7 +155,7 @@ def chromatin_peaks(
 def factor_peaks(
     sites: dict[str, FactorSites], length: int, rng: np.random.Generator
 ) -> dict[str, SimulatedPeaks]:
-    """Peaks of 200–280 bp around every factor's bound sites, joined where they overlap."""
+    """Return peaks of 200–280 bp around each factor's bound sites, joined where they overlap."""
     peaks = {}
     for name, found in sites.items():
         summit = found.start[found.bound] + _MIDDLE[name]
@@ -169,7 +168,7 @@ def factor_peaks(
 def _merge(
     start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator
 ) -> SimulatedPeaks:
-    """Cut intervals at the contig's ends, sort them, and join those that overlap or touch.
+    """Clip intervals to the contig, sort them, and join those that overlap or touch.
 
     A joined peak keeps the first summit and the sum of heights.
     """
@@ -191,12 +190,12 @@ def _merge(
     )
 
 
-_MARGIN = 150  # bp either side of a site that must be on the contig and known
-_REACH = 30  # bp either side of a variant that can hold a site it touches
+_MARGIN = 150  # bp on either side of a site that must be known bases of the contig
+_REACH = 30  # bp on either side of a variant that can contain an affected site
 
 
 class Site(NamedTuple):
-    """One site a variant may belong to."""
+    """A site to which a variant can belong."""
 
     track: str
     start: int
@@ -206,7 +205,7 @@ class Site(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A variant with 0-based position, left-aligned with one anchoring base if it is an indel."""
+    """A variant with 0-based position; an indel is left-aligned with one anchoring base."""
 
     position: int
     ref: str
@@ -226,7 +225,7 @@ def draw_variants(
     parameters: Parameters,
     rng: np.random.Generator,
 ) -> list[Variant]:
-    """Variants of one contig, sorted by position; about half of them have an effect."""
+    """Draw the variants of one contig, sorted by position; about half of them have an effect."""
     candidates = _candidates(codes, placed, sites, parameters)
     wanted = round(parameters.variants_per_megabase * len(codes) / 1e6)
     variants: list[Variant] = []
@@ -248,9 +247,9 @@ def draw_variants(
 def _candidates(
     codes: Codes, placed: PlacedLoci, sites: dict[str, FactorSites], parameters: Parameters
 ) -> list[Site]:
-    """Sites away from others of their factor: planted ones, so that nothing else depends on their bases.
+    """Return planted sites away from others of their factor, so that no other track uses their bases.
 
-    Sites that open an enhancer are left out: what becomes of its chromatin isn't simulated.
+    Sites that open an enhancer are excluded, because effects on chromatin are not simulated.
     """
     candidates = []
     lone = placed.site_kind == KIND["site"]
@@ -262,8 +261,8 @@ def _candidates(
         everything = np.sort(np.concatenate((found.start, broken)))
         apart = np.diff(everything, prepend=-(10**9), append=10**12) > parameters.isolation
         isolated = set(everything[apart[:-1] & apart[1:]].tolist())
-        # DELTA opens nothing, so its sites in enhancers and promoters may be touched; but whether its
-        # mended sites would be bound depends on their chromatin, so its broken ones are left alone.
+        # DELTA opens nothing, so its sites in enhancers and promoters may be changed. Whether its repaired
+        # sites would be bound depends on their chromatin, so its broken sites are excluded.
         usable = own & (~placed.site_broken if track == "DELTA" else lone)
         for row in np.flatnonzero(usable).tolist():
             start = int(placed.site_start[row])
@@ -279,7 +278,7 @@ def _candidates(
 def _mutate(
     codes: Codes, planted: Flags, site: Site, parameters: Parameters, rng: np.random.Generator
 ) -> Variant | None:
-    """One variant of a site, or None where the draw doesn't do what it should."""
+    """Return a variant of a site, or None if the drawn change does not have the intended effect."""
     motif = MOTIFS[INDEX[site.track]]
     indel = rng.random() < parameters.indel_fraction
     if site.state == "bound":
@@ -305,7 +304,7 @@ def _mutate(
         {one.name: sum(len(find_sites(one, text, turned)) for turned in (False, True)) for one in FACTORS}
         for text in [np.concatenate((left, middle, right)) for middle in middles]
     )
-    # Bound or not, a closed site itself goes; nothing else may change.
+    # A variant removes a closed site, although it is not bound; nothing else may change.
     before[site.track] += -1 if site.state == "closed" else {"loss": -1, "gain": 1, "none": 0}[effect]
     if before != after:
         return None
@@ -316,7 +315,7 @@ def _mutate(
 def _snv(
     codes: Codes, site: Site, motif: Motif, place: str, rng: np.random.Generator
 ) -> tuple[int, int, list[int]] | None:
-    """A substitution inside a site: (start, end, replacement) in forward-strand codes."""
+    """Return a substitution inside a site: (start, end, replacement) in forward-strand codes."""
     oriented = codes[site.start : site.start + motif.width]
     if site.reverse:
         oriented = COMPLEMENT[oriented[::-1]]
@@ -341,7 +340,7 @@ def _snv(
 def _flank(
     codes: Codes, planted: Flags, site: Site, motif: Motif, indel: bool, rng: np.random.Generator
 ) -> tuple[int, int, list[int]] | None:
-    """A substitution or indel outside the site that touches no planted base."""
+    """Return a substitution or indel outside the site that changes no planted base."""
     distance = int(rng.integers(15, 76))
     left = bool(rng.integers(2))
     position = site.start - distance if left else site.start + motif.width + distance
@@ -354,7 +353,7 @@ def _flank(
 
 
 def _indel(codes: Codes, position: int, rng: np.random.Generator) -> tuple[int, int, list[int]]:
-    """A deletion or insertion of 1–3 bases at a position."""
+    """Return a deletion or insertion of 1–3 bases at a position."""
     size = int(rng.integers(1, 4))
     if rng.random() < 0.5:
         return position, position + size, []
@@ -362,7 +361,7 @@ def _indel(codes: Codes, position: int, rng: np.random.Generator) -> tuple[int, 
 
 
 def _record(codes: Codes, start: int, end: int, inserted: list[int]) -> tuple[int, str, str]:
-    """Position, REF and ALT; indels are left-aligned as VCF asks."""
+    """Return position, REF and ALT; indels are left-aligned as VCF requires."""
     if end - start == len(inserted):
         return start, _text(codes[start:end]), _text(inserted)
     if inserted:

@@ -69,7 +69,7 @@ class SimulatedContig(NamedTuple):
 def simulate_contig(
     name: str, length: int, families: list[Codes], parameters: Parameters, seed: np.random.SeedSequence
 ) -> SimulatedContig:
-    """Draw a contig; every stage has a random stream of its own, so changing one leaves the others."""
+    """Simulate a contig; each stage has a separate random stream and does not affect the others."""
     streams = [np.random.default_rng(child) for child in seed.spawn(7)]
     planning, sequence, repeating, islanding, planting, peaking, varying = streams
 
@@ -113,7 +113,7 @@ _VCF_HEADER = """\
 
 
 def write_sequence(stream: Any, contig: SimulatedContig) -> None:
-    """Append a FASTA record in lines of 60, soft-masked."""
+    """Write a soft-masked FASTA record in lines of 60."""
     letters = np.where(contig.masked, _LOWER[contig.codes], LETTERS[contig.codes])
     whole = len(letters) // _LINE * _LINE
     lines = np.empty((whole // _LINE, _LINE + 1), dtype=np.uint8)
@@ -126,7 +126,7 @@ def write_sequence(stream: Any, contig: SimulatedContig) -> None:
 
 
 def promoter_lines(contig: SimulatedContig) -> Iterator[str]:
-    """EPDnew's SGA: contig, TSS, 1-based position, strand, 1, name."""
+    """Yield lines of EPDnew's SGA: contig, TSS, 1-based position, strand, 1, name."""
     placed = contig.placed
     order = placed.of("promoter-tata", "promoter-dpe")
     order = order[np.argsort(placed.anchor[order], kind="stable")]
@@ -137,7 +137,7 @@ def promoter_lines(contig: SimulatedContig) -> Iterator[str]:
 
 
 def peak_lines(contig: SimulatedContig, track: str) -> Iterator[str]:
-    """ENCODE narrowPeak (BED6+4)."""
+    """Yield lines in ENCODE narrowPeak format (BED6+4)."""
     peaks = contig.peaks[track]
     rows = zip(*(column.tolist() for column in peaks), strict=True)
     for number, (start, end, summit, signal) in enumerate(rows, start=1):
@@ -147,7 +147,7 @@ def peak_lines(contig: SimulatedContig, track: str) -> Iterator[str]:
 
 
 def locus_lines(contig: SimulatedContig) -> Iterator[str]:
-    """BED6 of everything that was laid down: loci by kind, motif sites, islands and repeats."""
+    """Yield BED6 lines of all planted elements: loci by kind, motif sites, islands and repeats."""
     placed = contig.placed
     rows: list[tuple[int, int, str, str]] = []
     loci = (placed.start, placed.end, placed.kind, placed.anchor, placed.minus)
@@ -167,7 +167,7 @@ def locus_lines(contig: SimulatedContig) -> Iterator[str]:
 
 
 def variant_lines(contig: SimulatedContig) -> Iterator[str]:
-    """VCF records of one contig, numbered within it."""
+    """Yield the VCF records of one contig, numbered per contig."""
     for number, variant in enumerate(contig.variants, start=1):
         info = (
             f"EFFECT={variant.effect};TRACK={variant.track};PLACE={variant.place};"
@@ -180,7 +180,7 @@ def variant_lines(contig: SimulatedContig) -> Iterator[str]:
 
 
 def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
-    """A contig's entry in `truth.json`."""
+    """Return a contig's entry in `truth.json`."""
     known = contig.codes[contig.codes < 4]
     kinds, counts = np.unique(contig.placed.kind, return_counts=True)
     return {
@@ -203,25 +203,25 @@ def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters 
     """Write a demo genome of `megabases` Mb into `out_dir`; equal arguments give equal bytes.
 
     Files: `genome.fa.gz` (bgzip, soft-masked, with `.fai` and `.gzi`), `promoters.sga`,
-    `peaks/{track}.narrowPeak.gz`, `tracks.tsv`, `variants.vcf.gz` (bgzip, with `.tbi`; the true
-    effect in INFO), `loci.bed.gz` (everything planted, decoys included) and `truth.json`. They are
-    written aside and moved into place once all are complete; other files in `out_dir` stay.
+    `peaks/{track}.narrowPeak.gz`, `tracks.tsv`, `variants.vcf.gz` (bgzip, with `.tbi`; the true effect in
+    INFO), `loci.bed.gz` (all planted elements, including decoys) and `truth.json`. They are moved into place
+    when all are complete; other files in `out_dir` are kept.
 
-    Raises `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that
-    can't be made or has other files of these names.
+    `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that cannot be created
+    or contains other files of these names.
     """
     low, high = MEGABASES_RANGE
     if not low <= megabases <= high:
-        raise UsageError(f"megabases {megabases:g} is outside {low:g} to {high:g}")
+        raise UsageError(f"megabases {megabases:g}: must be from {low:g} to {high:g}")
     if seed < 0:
-        raise UsageError(f"seed {seed} is negative")
+        raise UsageError(f"seed {seed}: must be at least 0")
     parameters = parameters or Parameters()
     with into_directory(out_dir) as files:
         _write_all(files, seed, contig_lengths(megabases, parameters), parameters)
 
 
 def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: Parameters) -> None:
-    """Simulate contig by contig, so that memory is that of the longest."""
+    """Simulate contig by contig, so that only one contig is in memory."""
     (directory / "peaks").mkdir()
     family_seed, *contig_seeds = np.random.SeedSequence(seed).spawn(1 + len(lengths))
     consensus = families(parameters, np.random.default_rng(family_seed))
@@ -230,7 +230,7 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
     with ExitStack() as stack:
 
         def packed(path: Path) -> gzip.GzipFile:
-            """A gzip stream without name and time, so that equal text gives equal bytes."""
+            """Open a gzip stream without name and time, so that equal text gives equal bytes."""
             raw = stack.enter_context(path.open("wb"))
             return stack.enter_context(gzip.GzipFile("", "wb", 6, raw, 0))
 
@@ -263,7 +263,7 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
 
 
 def _truth(seed: int, parameters: Parameters, numbers: dict[str, Any]) -> dict[str, Any]:
-    """What the genome was made from."""
+    """Return the content of `truth.json`: the parameters and rules of the genome."""
     spread = jitter(parameters)
     return {
         "seed": seed,

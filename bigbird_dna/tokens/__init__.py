@@ -1,1 +1,1 @@
-"""From contigs to tokens: documents, the BPE tokenizer, memory-mapped stores, and masking."""
+"""Convert contigs to tokens: documents, the BPE tokenizer, memory-mapped stores, and masking."""

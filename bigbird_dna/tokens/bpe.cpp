@@ -1,28 +1,28 @@
-// Byte-pair encoding of DNA: the pieces that SentencePiece gives, without its queue of pairs.
+// Byte-pair encoding of DNA: the same tokens as SentencePiece, without its queue of pairs.
 //
-// SentencePiece begins with letters and merges, again and again, the two neighbouring symbols whose joined text
-// is the piece learnt first, the leftmost of equals, until no two neighbours make a piece. Let E(s) be what is
-// left of a text s. Merges in one part of a text and merges in another don't see each other, so:
+// SentencePiece starts with letters. It repeatedly merges the two adjacent symbols whose joined text is the token
+// that was learned first (the leftmost of equals), until no two adjacent symbols form a token. Let E(s) be the
+// resulting encoding of a text s. Merges in one part of a text are independent of merges in another part, so:
 //
-// (1) Where no merge crosses a place, each side is encoded as if it stood alone: its merges are chosen among
-//     its own pairs, in the same order. If a place lies between two pieces of E(s), both sides are as E has them.
-// (2) So a piece p is made in one way only, whatever stands around it: by the last merge of E(p), of the pair
-//     `halves`. Two neighbours with the same joined text but other halves never come about.
-// (3) Pieces t1 … tn are E of their joined text if and only if E(ti ti+1) = ti, ti+1 for all neighbours. "Only
-//     if" is (1). "If": suppose that the first merge across one of the places joins x at the end of ti and y at
-//     the beginning of ti+1. Until then ti and ti+1 are merged as in E(ti ti+1), where the same pairs are to be
-//     had; so x and y stand there too, are the best pair there too, and are merged. They are not.
+// (1) If no merge crosses a boundary, each side is encoded as if it were separate: its merges are chosen among
+//     its own pairs, in the same order. At a boundary between two tokens of E(s), both sides are as in E(s).
+// (2) Therefore a token p is formed in only one way, independent of its context: by the last merge of E(p), of
+//     the pair `halves`. Adjacent symbols with the same joined text but other halves never occur.
+// (3) Tokens t1 … tn are E of their joined text if and only if E(ti ti+1) = ti, ti+1 for all neighbors. "Only
+//     if" is (1). "If": suppose the first merge across a boundary joins x at the end of ti and y at the beginning
+//     of ti+1. Before it, ti and ti+1 are merged as in E(ti ti+1), where the same pairs are available. So x and y
+//     occur there too, are the best pair there too, and are merged, which contradicts E(ti ti+1) = ti, ti+1.
 //
-// Hence an encoding is found from left to right: a path through the text whose neighbours all agree. By (3) there
-// is one path to each place at most, the encoding of what lies before; a place from which no path leads on is
-// never tried again. The work is linear in the text.
+// Hence an encoding is found from left to right as a path through the text whose adjacent tokens all agree. By (3)
+// at most one path reaches each position: the encoding of the text before it. A position without a continuation is
+// not tried again. The work is linear in the length of the text.
 //
-// (4) Whether neighbours a, b agree is told by their edges alone, if every piece was learnt after its halves, as
-//     `open_pieces` makes sure: merges then come in the order of learning. Going back in time, the later of the
-//     two pieces at the place falls into its halves; at no time may the two that stand there make a piece that
-//     would have been merged before one of them was merged into what it became.
+// (4) Whether adjacent tokens a, b agree depends only on their edges if each token was learned after its halves,
+//     which `open_pieces` checks: merges are then in the order of learning. Going back in time, the later of the
+//     two tokens at the boundary is split into its halves. At no time may the two tokens at the boundary form a
+//     token that would have been merged before one of them was merged into its successor.
 //
-// Pieces have numbers here: 0 to 3 the bases, then in the order in which they were learnt.
+// Tokens are numbered: 0 to 3 are the bases, the others follow in the order of learning.
 
 #include <algorithm>
 #include <atomic>
@@ -36,14 +36,14 @@
 
 namespace {
 
-using Number = uint16_t;  // half the memory of a wider one, so that all tables stay near the processor
+using Number = uint16_t;  // 16 bits halve the memory, so that all tables fit into the processor's caches
 
 constexpr int kBases = 4;
 constexpr Number kNone = UINT16_MAX;
 constexpr int64_t kMost = UINT16_MAX;
 constexpr uint8_t kN = 4, kOther = 5;
-constexpr int64_t kLongest = 512;  // letters of a piece; SentencePiece learns none that is longer
-constexpr int kStart = 6;          // letters by which a place in the tree is looked up
+constexpr int64_t kLongest = 512;  // maximum letters of a token in SentencePiece
+constexpr int kStart = 6;          // letters for direct lookup of a node in the tree
 
 struct Codes {
   uint8_t of[256];
@@ -59,14 +59,14 @@ struct Halves {
 };
 
 struct Text {
-  Number shorter;   // the longest other piece that it begins with
+  Number shorter;   // the longest other token that is a prefix of it
   uint16_t length;  // letters
 };
 
-// All pieces' letters as a tree whose root is node 0: children lie side by side, in the order of their letters.
+// The letters of all tokens as a tree with root node 0; children are contiguous, in the order of their letters.
 class Tree {
  public:
-  // False if a piece is there already.
+  // Add a token; return false if its letters are already in the tree.
   bool add(Number piece, const std::vector<uint8_t>& codes) {
     uint32_t at = 0;
     for (const uint8_t code : codes) {
@@ -81,7 +81,7 @@ class Tree {
     return true;
   }
 
-  // Lay the tree out, level by level, once all pieces are there; tell for each which other it begins with.
+  // Store the tree level by level once all tokens are added, and set the `shorter` token of each.
   void close(std::vector<Text>* texts) {
     std::vector<uint32_t> order{0};
     std::vector<Number> above{kNone};
@@ -109,7 +109,7 @@ class Tree {
     }
   }
 
-  // The longest piece that a text begins with.
+  // Return the longest token that is a prefix of a text.
   Number longest(const uint8_t* codes, int64_t count) const {
     if (count < kStart) return walk({0, kNone, true}, codes, count).piece;
     uint32_t text = 0;
@@ -126,8 +126,8 @@ class Tree {
 
   struct Found {
     uint32_t at;   // a node
-    Number piece;  // the last one on the way there
-    bool goes_on;  // whether the text is in the tree as far as it was followed
+    Number piece;  // the last token on the path to the node
+    bool goes_on;  // whether the text so far is in the tree
   };
 
   Found walk(Found found, const uint8_t* codes, int64_t count) const {
@@ -141,9 +141,9 @@ class Tree {
   }
 
   std::vector<Loose> loose_ = std::vector<Loose>(1);
-  std::vector<uint32_t> below_;  // of each node: its first child, and in the lowest bits which letters go on
-  std::vector<Number> pieces_;   // that end at each node
-  std::vector<Found> starts_;    // by a text's first letters
+  std::vector<uint32_t> below_;  // per node: its first child, and in the lowest bits the letters of its children
+  std::vector<Number> pieces_;   // token that ends at each node
+  std::vector<Found> starts_;    // nodes by the first letters of a text
 };
 
 struct Scratch {
@@ -152,9 +152,9 @@ struct Scratch {
 
 class Pieces {
  public:
-  // `text` holds the learnt pieces one after the other, from starts[i] to starts[i + 1]; `ids` those of the bases,
-  // then theirs. Runs of N are cut into the longest of `run_lengths`, which descend to 1. False if a piece wasn't
-  // learnt after its halves, so that (4) doesn't hold.
+  // `text` contains the learned tokens, token i from starts[i] to starts[i + 1]; `ids` those of the bases, then
+  // of these tokens. Runs of N are divided by `run_lengths`, which decrease to 1, the longest first. Return
+  // false if a token was not learned after its halves, because (4) then does not hold.
   bool open(int64_t learnt, const uint8_t* text, const int64_t* starts, const int32_t* ids, int64_t runs,
             const int32_t* run_lengths, const int32_t* run_ids) {
     if (kBases + learnt > kMost) return false;
@@ -165,7 +165,7 @@ class Pieces {
     while (room < 2 * size_t(learnt)) room *= 2;
     slots_.assign(room, kNone);
     slot_shift_ = 64 - __builtin_ctzll(room);
-    filter_.assign(room / 16, 0);  // a quarter of its bits at most
+    filter_.assign(room / 16, 0);  // at most a quarter of its bits are set
     filter_shift_ = slot_shift_ - 2;
     halves_.assign(kBases, {kNone, kNone});
     texts_.assign(kBases, {kNone, 1});
@@ -189,7 +189,7 @@ class Pieces {
     return true;
   }
 
-  // Write the ids of a text; how many, or -1 for a letter that isn't one of A C G T N.
+  // Write the ids of a text; return their number, or -1 for a letter outside A C G T N.
   int64_t encode(const uint8_t* text, int64_t count, int32_t* ids, Scratch& scratch) const {
     scratch.codes.resize(count);
     uint8_t worst = 0;
@@ -229,7 +229,7 @@ class Pieces {
     slots_[slot] = piece;
   }
 
-  // The piece that two neighbours make, or kNone, which comes after all others.
+  // Return the token that two adjacent tokens form, or kNone, which is larger than all token numbers.
   Number joined(Number left, Number right) const {
     const uint64_t key = hash(left, right), bit = key >> filter_shift_;
     if (!(filter_[bit / 64] >> bit % 64 & 1)) return kNone;
@@ -239,7 +239,7 @@ class Pieces {
     }
   }
 
-  // Merge a piece's letters by the pieces learnt before; whether two are left, and which.
+  // Merge a token's letters with the tokens learned before it; return whether two tokens are left, as `halves`.
   bool last_pair(const std::vector<uint8_t>& codes, Halves* halves) const {
     std::vector<Number> symbols(codes.begin(), codes.end()), pairs;
     for (size_t i = 0; i + 1 < symbols.size(); ++i) pairs.push_back(joined(symbols[i], symbols[i + 1]));
@@ -257,18 +257,18 @@ class Pieces {
     return true;
   }
 
-  // Whether E(ab) = a, b; see (4).
+  // Return whether E(ab) = a, b; see (4).
   bool agree(Number a, Number b) const {
-    Number x = a, y = b, end_x = kNone, end_y = kNone;  // and what they were merged into, to the left and right
+    Number x = a, y = b, end_x = kNone, end_y = kNone;  // the tokens into which x and y were merged
     for (;;) {
       const Number piece = joined(x, y);
-      // Of equals the leftmost: x was merged to its left, y to its right.
+      // The leftmost of equals is merged first: x was merged with its left neighbor, y with its right neighbor.
       if (piece < end_x && piece <= end_y) return false;
       if (x < kBases && y < kBases) return true;
       if (x > y) {
         end_x = x;
         x = halves_[x].right;
-      } else {  // of equals the left one was there first
+      } else {  // of equals, the left one was merged first
         end_y = y;
         y = halves_[y].left;
       }
@@ -287,7 +287,7 @@ class Pieces {
         ids[made++] = last = next;
         at += texts_[next].length;
         next = tree_.longest(codes + at, count - at);
-      } else {  // a text has an encoding, so that this is not its beginning
+      } else {  // not at the start of the text, because each text has an encoding
         dead[at] = 1;
         next = Number(ids[--made]);
         at -= texts_[next].length;
@@ -308,10 +308,10 @@ class Pieces {
   }
 
   std::vector<int32_t> ids_, run_lengths_, run_ids_;
-  std::vector<Halves> halves_;    // of each piece; none of a base
-  std::vector<Text> texts_;       // of each piece
-  std::vector<Number> slots_;     // pieces, found by their halves
-  std::vector<uint64_t> filter_;  // bits that tell of most pairs that they make none
+  std::vector<Halves> halves_;    // per token; kNone for a base
+  std::vector<Text> texts_;       // per token
+  std::vector<Number> slots_;     // hash table of tokens by their halves
+  std::vector<uint64_t> filter_;  // Bloom filter that excludes most pairs that form no token
   int slot_shift_ = 0, filter_shift_ = 0;
   Tree tree_;
 };
@@ -320,7 +320,7 @@ class Pieces {
 
 extern "C" {
 
-// What `encode_pieces` needs, for `close_pieces` to free; null where the pieces aren't fit or memory is short.
+// Return an object for `encode_pieces`, freed by `close_pieces`; null for unsuitable tokens or lack of memory.
 void* open_pieces(int64_t learnt, const uint8_t* text, const int64_t* starts, const int32_t* ids, int64_t runs,
                   const int32_t* run_lengths, const int32_t* run_ids) {
   try {
@@ -333,9 +333,9 @@ void* open_pieces(int64_t learnt, const uint8_t* text, const int64_t* starts, co
 
 void close_pieces(void* pieces) { delete static_cast<Pieces*>(pieces); }
 
-// Encode texts, which lie one after the other, by some threads: `counts` of ids, and the ids side by side in
-// `ids`, which has room for as many as there are letters. 0, or 1 for a letter that isn't one of A C G T N, or
-// where memory is short.
+// Encode concatenated texts with `threads` threads: write the number of ids of each text to `counts`, and the
+// concatenated ids to `ids`, which needs room for one id per letter. Return 0, or 1 for a letter outside A C G T N
+// or lack of memory.
 int64_t encode_pieces(const void* opened, const uint8_t* text, const int64_t* starts, int64_t rows,
                       int64_t threads, int32_t* ids, int64_t* counts) {
   const auto& pieces = *static_cast<const Pieces*>(opened);
@@ -357,7 +357,7 @@ int64_t encode_pieces(const void* opened, const uint8_t* text, const int64_t* st
   try {
     for (int64_t i = 1; i < std::min(threads, rows); ++i) others.emplace_back(work);
   } catch (const std::exception&) {
-    // Fewer do the same work.
+    // Fewer threads do the same work.
   }
   work();
   for (auto& other : others) other.join();

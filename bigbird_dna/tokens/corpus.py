@@ -1,10 +1,10 @@
-"""Contigs as documents of sentences (paper App. F.1), a sample to train the tokenizer on, and processes.
+"""Divide contigs into documents of sentences (paper App. F.1), sample a corpus, and use worker processes.
 
-For each contig, or segment of one that is divided among splits, a number of passes: a pass starts at a random
-base near its 5' end and runs to its end. A document is a random number of sentences; a sentence is a random
-number of consecutive bases. Nothing lies between two sentences or two documents. With both strands every
-second pass reads the reverse complement, from its own 5' end: a model that has seen one strand only doesn't
-know that DNA means the same read from either side. The paper doesn't say that it read both.
+Each contig, or segment of a contig that is divided among splits, is read in several passes. A pass starts at
+a random base near the 5' end and runs to the end. A document is a random number of sentences; a sentence is a
+random number of consecutive bases. No bases are skipped between sentences or documents. With both strands,
+every second pass reads the reverse complement from its 5' end, because a model trained on one strand does not
+learn that both strands are equivalent. The paper does not state that it reads both strands.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ Strands = Literal["both", "forward"]
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """How documents are drawn; the defaults are the paper's. Ranges are inclusive and uniform."""
+    """Parameters for drawing documents; the defaults are the paper's. Ranges are inclusive and uniform."""
 
     passes: int = 10
     max_start_offset: int = 5000  # bp
@@ -53,12 +53,12 @@ class DocumentPlan:
 
     @property
     def first(self) -> "DocumentPlan":
-        """The first pass alone; with both strands the first of each."""
+        """The plan with only the first pass; with both strands, the first pass of each strand."""
         return replace(self, passes=min(self.passes, 2 if self.strands == "both" else 1))
 
     @property
     def mean_document_bases(self) -> float:
-        """Expected length of a document that no contig's end cuts, in bp."""
+        """Expected length in bp of a document that is not truncated at a contig's end."""
         return sum(self.sentence_bases) / 2 * sum(self.sentences_per_document) / 2
 
 
@@ -66,8 +66,8 @@ class DocumentPlan:
 class Document:
     """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts.
 
-    Positions are those in reading order: of one that reads the reverse complement they count from the end
-    of its segment of the contig, `reverse_of`.
+    Positions are in reading order. If the document reads the reverse complement, they are counted from the
+    end of its segment of the contig, `reverse_of`.
     """
 
     contig: str
@@ -82,11 +82,11 @@ class Document:
 
     @property
     def interval(self) -> Interval:
-        """All bases of the document, where they are on the contig."""
+        """All bases of the document, in contig coordinates."""
         return self._on_contig(self.start, self.end)
 
     def sentences(self) -> list[Interval]:
-        """The intervals of the sentences on the contig, in reading order."""
+        """Return the intervals of the sentences on the contig, in reading order."""
         return [self._on_contig(start, end) for start, end in pairwise((self.start, *self.sentence_ends))]
 
     def _on_contig(self, start: int, end: int) -> Interval:
@@ -96,19 +96,19 @@ class Document:
 
 
 def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
-    """Yield the documents of contigs, or segments of them, one pass over all of them after the other.
+    """Yield the documents of contigs or segments, one pass over all of them after the other.
 
-    Each pass depends on the seed, the segment's contig, start and length, and the pass's number alone. It
-    starts 0 … `max_start_offset` bp into the segment, uniform, both included; in one too short for that, in
-    the range that leaves room for one whole sentence. From there each base is in exactly one sentence; the
-    last sentence and document take what is left.
+    A pass depends only on the seed, the segment's contig, start and length, and the number of the pass. It
+    starts 0 … `max_start_offset` bp into the segment, uniform and inclusive; in a shorter segment, in the
+    range that leaves one whole sentence. From there each base is in exactly one sentence; the last sentence
+    and document may be shorter.
     """
     for number in range(plan.passes):
         for segment in segments:
             rng, reverse = generator(seed, segment, number), plan.strands == "both" and number % 2 == 1
             latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
             start = int(rng.integers(0, latest + 1))
-            # Positions of the other strand count from the segment's end, others on the contig.
+            # Positions of the reverse strand count from the segment's end, others from the contig's start.
             before = 0 if reverse else segment.start
             ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
             start += before
@@ -125,26 +125,25 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
 def sentence_ends(
     start: int, length: int, bases: tuple[int, int], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Ends of consecutive sentences from `start` to `length`; the last one takes what is left."""
+    """Return the ends of consecutive sentences from `start` to `length`; the last one may be shorter."""
     if start >= length:
         return np.empty(0, np.int64)
     low, high = bases
     ends = start + np.cumsum(rng.integers(low, high + 1, -(-(length - start) // low)))
-    last = int(np.searchsorted(ends, length))  # the first that reaches the end
+    last = int(np.searchsorted(ends, length))  # the first sentence that reaches the end
     ends = ends[: last + 1]
     ends[-1] = length
     return ends
 
 
 def generator(seed: int, segment: Interval, number: int) -> np.random.Generator:
-    """Random numbers that depend on seed, contig, start (none of a contig's first base) and a number
-    alone."""
+    """Return a generator that depends only on seed, contig, start (omitted for 0) and a number."""
     name = f"{segment.contig}:{segment.start + 1}-" if segment.start else segment.contig
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
 
 
-MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores
+MAX_N = 0.5  # maximum fraction of N of a sentence in corpus and stores
 
 
 def sample_sentences(
@@ -155,11 +154,11 @@ def sample_sentences(
     sentence_bases: tuple[int, int] = (500, 1000),
     seed: int = 0,
 ) -> Iterator[str]:
-    """Yield random sentences of contigs, or segments of them, with `bases` bp in all, or fewer.
+    """Yield random sentences of contigs or segments, with `bases` bp in total, or fewer.
 
-    Sentences of `sentence_bases` bp, shortest and longest, tile the segments without overlap, and a random
-    subset is taken until `bases` is met exactly, since BPE training holds its corpus in memory. Those with a
-    larger share of N than `MAX_N` are left out. Segments that follow don't change how one is tiled.
+    Sentences of `sentence_bases` bp (minimum and maximum) tile the segments without overlap. A random subset
+    is used until `bases` is met exactly, since BPE training keeps its corpus in memory. Sentences with a
+    larger fraction of N than `MAX_N` are skipped. The tiling of a segment does not depend on later segments.
     """
     tiled = [
         one.start + sentence_ends(0, len(one), sentence_bases, generator(seed, one, 0)) for one in segments
@@ -172,7 +171,7 @@ def sample_sentences(
     order = np.random.default_rng([seed, len(ends)]).permutation(len(ends))
     missing, used = bases, 0
     while missing > 0 and used < len(order):
-        # As many as would do if none were left out, read in the order of the file, which is fast.
+        # As many as needed if none is skipped, read in file order, which is fast.
         enough = np.cumsum((ends - starts)[order[used:]])
         count = int(np.searchsorted(enough, missing)) + 1
         for index in np.sort(order[used : used + count]):
@@ -187,16 +186,16 @@ def sample_sentences(
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD = 8  # items a process that are under way or waiting to be taken
+_AHEAD = 8  # items per process that are in progress or wait for the consumer
 
-_function: Callable[[Any], Any] | None = None  # of a worker process, set once when it starts
+_function: Callable[[Any], Any] | None = None  # function of a worker process, set when it starts
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Yield `function(item)` for every item, in order, by spawned processes, or in this one.
+    """Yield `function(item)` for each item, in order, from spawned processes or (one worker) this process.
 
-    `function` is pickled once a process and items once each. `items` is read only a few items ahead of what
-    has been taken: memory is bounded.
+    `function` is pickled once per process and each item once. `items` is read only a few items ahead of the
+    consumer, so memory is bounded.
     """
     if workers <= 1:
         yield from map(function, items)
@@ -214,7 +213,7 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) ->
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise BigBirdDnaError(
-            "a worker process ended abruptly, perhaps for lack of memory: try fewer threads"
+            "a worker process ended unexpectedly, possibly for lack of memory; use fewer threads"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -222,7 +221,7 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) ->
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """For processes that are started meanwhile, until they answer for themselves."""
+    """Block interrupts while processes are started, until they handle signals themselves."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -232,7 +231,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 def _start(function: Callable[[Any], Any]) -> None:
     global _function
-    # An interrupt from the keyboard reaches every process; the parent alone answers it.
+    # A keyboard interrupt reaches all processes; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
@@ -240,7 +239,7 @@ def _start(function: Callable[[Any], Any]) -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A parent that is killed tells nobody, and this process would wait for work for ever."""
+    """End this process if its parent is killed; it would otherwise wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,14 +1,13 @@
 """A byte-pair tokenizer of DNA with base offsets (paper App. F.1: SentencePiece BPE on A C G T N).
 
-The vocabulary is `[PAD] [UNK] [CLS] [SEP] [MASK]` (ids 0 to 4), then the pieces of N, then the merges in the
-order in which BPE found them, and last the four bases, so that `decode` gives back any string over A C G T N.
-A piece is made of bases or of Ns, never of both. Ns are cut into runs of 16 (or of the longest allowed piece,
-when that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
+The vocabulary is `[PAD] [UNK] [CLS] [SEP] [MASK]` (ids 0 to 4), then the tokens of N, the merges in the order
+of training, and the four bases, so that `decode` restores any string over A C G T N. A token consists of
+bases or of Ns, never of both. Ns are divided into runs of 16 (or of the maximum token length, if shorter) and
+single Ns, so that an assembly gap inside a window needs few tokens.
 
-`bpe.cpp` finds SentencePiece's own ids in a fraction of its time, and says why they are the same. It is
-compiled on first use and kept (`disk.user_cache`, with the environment of `attention.native`); what it gives
-for a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the
-work.
+`bpe.cpp` finds the same ids as SentencePiece in a fraction of the time; its comments prove that they are the
+same. It is compiled on first use and stored (`disk.user_cache`, with the environment of `attention.native`).
+Its result for each vocabulary is compared with SentencePiece before use. SentencePiece is the fallback.
 """
 
 import ctypes
@@ -41,16 +40,16 @@ from bigbird_dna.tokens.piece_model import (
 
 Ids = NDArray[np.int32]
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-N_RUN = 16  # bp in the piece of a run of Ns
-NATIVE_FROM = 100_000  # letters in all, from which on it's worth while to open, or compile, the C++ encoder
+N_RUN = 16  # bp in the token of a run of Ns
+NATIVE_FROM = 100_000  # total letters from which opening or compiling the C++ encoder is worthwhile
 _LETTERS = b"ACGTN"
-_CHECKED = 2000  # random bases that are compared; and all pieces, up to as many letters
+_CHECKED = 2000  # random bases, and letters of the vocabulary, that are compared
 
 _lock = Lock()
 
 
 class NativePieces:
-    """The pieces of a vocabulary, ready to encode by the loaded C++; may be used by several threads."""
+    """A vocabulary prepared for encoding by the loaded C++ library; several threads may use it."""
 
     def __init__(self, library: ctypes.CDLL, handle: int) -> None:
         self.library, self._handle = library, handle
@@ -60,10 +59,10 @@ class NativePieces:
     def open(
         cls, pieces: Sequence[str], scores: Sequence[float], plain: Callable[[Sequence[str]], list[Ids]]
     ) -> Self | None:
-        """Make the pieces of a model of DNA ready, by id, "" for one that covers no letters.
+        """Prepare the vocabulary of a model of DNA, by id, with "" for tokens that cover no letters.
 
-        None where they can't be had: there is no compiler, a piece wasn't learnt after its halves, or what is
-        found isn't what `plain` gives.
+        Return None without a compiler, if a token was not learned after its halves, or if the result differs
+        from that of `plain`.
         """
         with _lock:
             library = load_library()
@@ -82,7 +81,7 @@ class NativePieces:
         learned = [i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"]
         learned.sort(key=lambda i: -scores[i])
         if len({scores[i] for i in learned}) < len(learned):
-            return None  # of equal pairs the leftmost would be merged first, whatever their piece
+            return None  # pairs of equal score would be merged from the left, independent of their token
         letters, starts = _joined([pieces[i] for i in learned])
         handle = library.open_pieces(
             ctypes.c_int64(len(learned)),
@@ -96,9 +95,9 @@ class NativePieces:
         return None if handle is None else cls(library, handle)
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[Ids] | None:
-        """Ids of each text, whatever the number of threads; None if a letter isn't one of A C G T N.
+        """Return the ids of each text, independent of `threads`; None for a letter outside A C G T N.
 
-        Other threads of Python go on meanwhile.
+        Other Python threads run in the meantime.
         """
         try:
             letters, starts = _joined(texts)
@@ -117,24 +116,24 @@ class NativePieces:
         if failed:
             return None
         ends = np.cumsum(counts).tolist()
-        ids = room[: ends[-1] if ends else 0].copy()  # the room is several times as large
+        ids = room[: ends[-1] if ends else 0].copy()  # the buffer is several times as large
         return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The letters of some texts side by side, and where each begins; at the end where the last one ends."""
+    """Concatenate texts; return their letters, and the start of each text and the end of the last."""
     starts = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in texts], out=starts[1:])
     return np.frombuffer("".join(texts).encode("ascii"), np.uint8), starts
 
 
 def _pointer(array: NDArray[Any]) -> Any:
-    """What C gets of an array, which lives as long as the argument."""
+    """Return a pointer to an array for C, which is valid as long as the argument."""
     return array.ctypes.data_as(ctypes.c_void_p)
 
 
 def sample_texts(pieces: Sequence[str]) -> list[str]:
-    """Random bases, with and without N, and pieces side by side."""
+    """Return random bases, with and without N, and concatenated tokens."""
     rng = np.random.default_rng(0)
     bases = "".join(rng.choice([*BASES], _CHECKED))
     known = [piece for piece in pieces if piece]
@@ -145,7 +144,7 @@ def sample_texts(pieces: Sequence[str]) -> list[str]:
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """The library of this process, compiled, checked and loaded on the first call; None: there is none."""
+    """Return the library, compiled, checked and loaded on the first call; None if it is not available."""
     if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
         return None
     source = files("bigbird_dna.tokens").joinpath("bpe.cpp").read_bytes()
@@ -165,19 +164,19 @@ def _library(path: Path) -> ctypes.CDLL:
 
 
 def check_library(path: Path) -> None:
-    """Let a new library encode what one can do by hand; `BuildError` if it says something else."""
+    """Compare the encoding of a new library with the known result; `BuildError` if they differ."""
     pieces, scores = ["", "A", "C", "G", "T", "N", "NN", "AA", "CG", "ACG"], [0.0] * 7 + [-1.0, -2.0, -3.0]
     opened = NativePieces.opened_with(_library(path), pieces, scores)
     found = None if opened is None else opened.encode(["AAACGTNNNT", "", "ACG"], 2)
     if found is None or [row.tolist() for row in found] != [[7, 9, 4, 6, 5, 4], [], [9]]:
-        raise native_build.BuildError("the compiled encoder doesn't find the pieces that it should")
+        raise native_build.BuildError("the compiled encoder does not find the expected tokens")
 
 
 class DnaTokenizer(Tokenizer):
-    """Encodes cleaned DNA as token ids and back.
+    """Encodes cleaned DNA as token ids, and decodes ids.
 
-    A worker process gets the serialized model. Who encodes, SentencePiece or the C++ that is compiled for it,
-    makes no difference but of time.
+    A worker process receives the serialized model. Encoding by SentencePiece or by the compiled C++ library
+    gives the same ids and differs only in speed.
     """
 
     file_name = "tokenizer.model"
@@ -191,12 +190,12 @@ class DnaTokenizer(Tokenizer):
             raise ModelError(f"{source}: not a tokenizer of DNA: {fault}")
         count = len(SPECIAL_PIECES)
         letters = [""] * count + opened.pieces[count:]
-        self._scores, self._asked = opened.scores, 0  # letters to encode so far
+        self._scores, self._asked = opened.scores, 0  # letters encoded so far
         super().__init__(model, opened.pieces, letters, Specials(*range(count)), source)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a model written by `save` or `train`; `ModelError` for anything else."""
+        """Read a model written by `save` or `train`; `ModelError` for other files."""
         return cls(read_content(path), str(path))
 
     @staticmethod
@@ -205,29 +204,29 @@ class DnaTokenizer(Tokenizer):
     ) -> "DnaTokenizer":
         """Learn BPE merges, write the model to `path` (atomically) and return the tokenizer.
 
-        The same sentences in the same order give the same file. Nothing is left out: sentences
-        above 50,000 bp, which SentencePiece could not take, are cut. Memory is about 80 bytes a
-        base, as all sentences are held at once: see `bigbird_dna.tokens.corpus` for a sample.
+        The same sentences in the same order give the same file. All sentences are used; those above 50,000
+        bp, which SentencePiece does not support, are divided. Memory is about 80 bytes per base because all
+        sentences are in memory at once; `bigbird_dna.tokens.corpus` draws a sample.
 
         Parameters
         ----------
-        sentences : cleaned DNA; no merge crosses from one to the next.
-        vocabulary : number of pieces; the five specials, the pieces of N (two, or one where
-            `max_piece_length` is 1) and the four bases are among them.
-        max_piece_length : bp of the longest piece, 1 to 512.
+        sentences : cleaned DNA; merges do not extend across sentences.
+        vocabulary : number of tokens, including the five special tokens, the tokens of N (two, or one if
+            `max_piece_length` is 1) and the four bases.
+        max_piece_length : bp of the longest token, 1 to 512.
 
         Raises
         ------
-        ConfigError : `vocabulary` is below its least value or above what the corpus can give (the
-            text names the bound), or `max_piece_length` is out of range.
+        ConfigError : `vocabulary` is below the minimum or above the maximum for the corpus (the message
+            names the bound), or `max_piece_length` is out of range.
         DataError : the corpus has no bases, or a letter outside A C G T N.
         """
         if not 1 <= max_piece_length <= LONGEST_PIECE:
-            raise ConfigError(f"max_piece_length {max_piece_length} is not in 1 to {LONGEST_PIECE}")
+            raise ConfigError(f"max_piece_length {max_piece_length}: must be from 1 to {LONGEST_PIECE}")
         n_pieces = [*dict.fromkeys(["N", "N" * min(N_RUN, max_piece_length)])]
         least = len(SPECIAL_PIECES) + len(n_pieces) + len(BASES)
         if vocabulary < least:
-            raise ConfigError(f"vocabulary {vocabulary} is too small: the least possible is {least}")
+            raise ConfigError(f"vocabulary {vocabulary} is too small: the minimum is {least}")
         feed = _Feed(sentences)
         try:
             model = learn_model(feed, vocabulary, SPECIAL_PIECES, n_pieces, max_piece_length)
@@ -240,14 +239,14 @@ class DnaTokenizer(Tokenizer):
         return tokenizer
 
     def description(self) -> dict[str, int]:
-        """What a reader must know besides the file: nothing."""
+        """Return the additional information needed for loading: none."""
         return {}
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
-        """Token ids (n,) of a cleaned sequence, no specials added; n is 0 for an empty one.
+        """Return the token ids (n,) of a cleaned sequence, without special tokens; n is 0 for an empty one.
 
-        The sequence is encoded as a whole, because cutting it would move the boundaries of pieces. A letter
-        outside A C G T N raises `DataError` with its position.
+        The sequence is encoded as a whole, because dividing it would move the boundaries of tokens. A letter
+        outside A C G T N is a `DataError` with its position.
         """
         if (rows := self._fast_rows([sequence], 1)) is not None:
             return rows[0]
@@ -255,7 +254,7 @@ class DnaTokenizer(Tokenizer):
         return encode_rows(self._processor, [sequence])[0]
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
-        """`encode` of every sequence, over threads; the result does not depend on their number."""
+        """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
         if (rows := self._fast_rows(sequences, threads)) is not None:
             return rows
         for number, sequence in enumerate(sequences, 1):
@@ -263,7 +262,7 @@ class DnaTokenizer(Tokenizer):
         return encode_rows(self._processor, sequences, threads)
 
     def _fast_rows(self, sequences: Sequence[str], threads: int) -> list[NDArray[np.int32]] | None:
-        """What `encode_batch` gives, by the C++; None if SentencePiece had better, or must, look at them."""
+        """Return the result of `encode_batch` from the C++ library; None if SentencePiece should be used."""
         self._asked += sum(map(len, sequences))
         if self._asked < NATIVE_FROM or self.native is None:
             return None
@@ -274,18 +273,18 @@ class DnaTokenizer(Tokenizer):
         return NativePieces.open(self._letters, self._scores, partial(encode_rows, self._processor))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Bases of token ids; specials cover none. `DataError` for an id outside the vocabulary."""
+        """Return the bases of token ids, without special tokens; `DataError` for an unknown id."""
         return "".join(self._letters[index] for index in self._known(ids))
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
         return DnaTokenizer, (self.content,)
 
 
-_NO_BASES = "the tokenizer's corpus holds no A, C, G or T"
+_NO_BASES = "the tokenizer's corpus contains no A, C, G or T"
 
 
 class _Feed:
-    """Checked lines for SentencePiece; keeps an exception, which it would turn into a text."""
+    """Checked lines for SentencePiece; stores an exception, which SentencePiece would convert to text."""
 
     def __init__(self, sentences: Iterable[str]) -> None:
         self.sentences = sentences
@@ -293,7 +292,7 @@ class _Feed:
         self.failure: BaseException | None = None
 
     def __iter__(self) -> Iterator[str]:
-        yield from BASES  # each base has a piece, even one that the corpus lacks
+        yield from BASES  # each base gets a token, even if it is not in the corpus
         try:
             for number, sentence in enumerate(self.sentences, 1):
                 check_letters(sentence, f"sentence {number} of the corpus: ")
@@ -305,7 +304,7 @@ class _Feed:
             raise
 
     def reason(self, error: RuntimeError, vocabulary: int) -> BaseException:
-        """What to raise instead of an error of SentencePiece's."""
+        """Return the exception to raise instead of an error of SentencePiece."""
         if self.failure is not None:
             return self.failure
         if not self.bases:
@@ -315,12 +314,12 @@ class _Feed:
             return error
         return ConfigError(
             f"vocabulary {vocabulary} is too large for a corpus of {self.bases:,} bases: "
-            f"the largest possible is {largest[1]}"
+            f"the maximum is {largest[1]}"
         )
 
 
 def check_letters(sequence: str, where: str = "") -> None:
-    """Raise `DataError` for a letter outside A C G T N, with its position; `where` goes in front."""
+    """Raise `DataError` with the position of a letter outside A C G T N; `where` is the message's prefix."""
     try:
         rest = sequence.encode("ascii").translate(None, _LETTERS)
     except UnicodeEncodeError:
@@ -329,26 +328,26 @@ def check_letters(sequence: str, where: str = "") -> None:
         position, letter = next((i, c) for i, c in enumerate(sequence) if c not in "ACGTN")
         raise DataError(
             f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
-            "(sequences are cleaned and upper-case before they are encoded)"
+            "(sequences must be cleaned and in upper case)"
         )
 
 
 def _faults(model: PieceModel) -> Iterator[str]:
-    """What keeps a model from having the pieces, and the use of them, of `DnaTokenizer.train`."""
+    """Yield the differences of a model from the vocabulary and settings of `DnaTokenizer.train`."""
     pieces, specials = model.pieces, len(SPECIAL_PIECES)
     if tuple(pieces[:specials]) != SPECIAL_PIECES:
         found = shortened(" ".join(pieces[:specials]))
-        yield f"pieces 0 to 4 are {found}, not {' '.join(SPECIAL_PIECES)}"
+        yield f"tokens 0 to 4 are {found}, expected {' '.join(SPECIAL_PIECES)}"
     for index, piece in enumerate(pieces[specials:], specials):
         if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
-            yield f"piece {index} is {shortened(repr(piece))}"
+            yield f"token {index} is {shortened(repr(piece))}"
     if missing := sorted(set("ACGTN") - set(pieces)):
-        yield f"no piece for {missing[0]}"
+        yield f"no token for {missing[0]}"
     if model.kind != ModelType.BPE or not model.plain:
-        yield "it has no byte-pair encoding, or changes a text before"
+        yield "the model is not a byte-pair encoding, or normalizes text"
     wanted = [PieceType.CONTROL] * specials
     wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
     wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in pieces[specials:]]
     for index, (kind, own) in enumerate(zip(wanted, model.types, strict=True)):
         if kind != own:
-            yield f"piece {index} ({shortened(pieces[index])}) is of type {own}, not {kind}"
+            yield f"token {index} ({shortened(pieces[index])}) has type {own}, expected type {kind}"

@@ -1,8 +1,8 @@
-"""From a reference to its tokens: tokenizer, token stores, and what the tokens are like (App. F.1).
+"""Tokenize a reference: tokenizer, token stores and token statistics (App. F.1).
 
-For statistics contigs are read in chunks of 10,000 bp, regions in windows; each is encoded by itself. Bases
-per token counts pieces of bases only: Ns and the pieces that cover them are given apart, because a long gap
-would otherwise raise the number.
+For statistics, contigs are read in chunks of 10,000 bp and regions in windows; each is encoded separately.
+Bases per token counts only tokens of bases. Ns and their tokens are reported separately, because a long gap
+would otherwise increase the value.
 """
 
 import time
@@ -28,12 +28,12 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.store import build_store
 from bigbird_dna.tokens.text import load_tokenizer
 
-CHUNK = 10_000  # bp encoded at a time
+CHUNK = 10_000  # bp per encoded chunk
 FLANK = 500  # bp on either side of a TSS in the region "promoters"
-_FREQUENT = 20  # pieces listed by name
-BATCH_INTERVALS = 50  # intervals an item of work
+_FREQUENT = 20  # tokens listed by name
+BATCH_INTERVALS = 50  # intervals per work item
 
-Usage = NDArray[np.int64]  # (V,) how often each piece was used
+Usage = NDArray[np.int64]  # (V,) count of each token
 
 
 def tokenizer_statistics(
@@ -44,11 +44,11 @@ def tokenizer_statistics(
     promoters: Sequence[Locus] | None = None,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """Encode contigs, or segments of them, and describe the tokens, as a dictionary for JSON.
+    """Encode contigs or segments, and return token statistics as a dictionary for JSON.
 
-    A segment whose split is None takes no part in training: it counts for `genome` and `contigs` only.
-    `promoters` are start sites, read on their own strands from 500 bp before to 500 bp from the TSS on; those
-    that leave the contig are counted. The result doesn't depend on how many processes work.
+    A segment with split None is not used in training: it counts only for `genome` and `contigs`. `promoters`
+    are start sites, read on their own strands in windows from 500 bp before to 500 bp after the site; windows
+    that leave the contig are excluded and counted. The result does not depend on the number of processes.
     """
     count = _Counter(reference, tokenizer)
     usages = count.usages([_chunks(segment.interval) for segment in segments], "counting tokens", workers)
@@ -93,7 +93,7 @@ def tokenizer_statistics(
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts the pieces of a batch of intervals; picklable, for worker processes."""
+    """Counts the tokens of a batch of intervals; picklable, for worker processes."""
 
     reference: Reference
     tokenizer: Tokenizer
@@ -104,7 +104,7 @@ class _Counter:
         return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
 
     def usages(self, parts: Sequence[Sequence[Interval]], what: str, workers: int) -> list[Usage]:
-        """Of the intervals of each part, which are counted in batches."""
+        """Return the token counts of the intervals of each part, counted in batches."""
         usages = [np.zeros(self.tokenizer.vocabulary, np.int64) for _ in parts]
         work = [
             (place, part[first : first + BATCH_INTERVALS])
@@ -151,7 +151,7 @@ def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str,
 
 
 class _Genome(NamedTuple):
-    """A reference, and which of its bases are held out of pretraining and tokenizer."""
+    """A reference and its split into training and held-out bases for pretraining and tokenizer."""
 
     reference: Reference
     splits: Splits
@@ -164,25 +164,25 @@ class _Genome(NamedTuple):
             config.genome,
             reference.contigs,
             assembly,
-            # A model of chromatin that starts from pretrained weights hasn't seen its test region either.
+            # Regions held out for chromatin are excluded, so that pretrained weights have not seen them.
             valid_regions=data.valid_regions,
             test_regions=data.test_regions,
         )
         return cls(reference, splits)
 
     def extent(self, split: Split) -> str:
-        """How many contigs and stretches a split has, in words."""
+        """Describe the number of contigs and segments of a split."""
         contigs, stretches = self.splits.contigs(split), self.splits.intervals(split)
         cut = sum(map(len, stretches)) < sum(self.reference.contigs[contig] for contig in contigs)
-        return f"{len(stretches)} stretches of {len(contigs)}" if cut else f"{len(contigs)}"
+        return f"{len(stretches)} segments of {len(contigs)}" if cut else f"{len(contigs)}"
 
 
 def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
-    """Learn a BPE vocabulary from a sample of what is for training, and write it.
+    """Learn a BPE vocabulary from a sample of the training bases, and write it.
 
-    Contigs and regions that are held out or excluded are not read, nor are those held out for chromatin
-    alone. Sentences of which more than half is N are left out. Training takes about 80 MB a megabase.
-    `ConfigError`: contigs or regions are not the reference's, or the vocabulary is too large for the sample.
+    Held-out and excluded contigs and regions are not read, including those held out only for chromatin.
+    Sentences with more than half N are skipped. Training needs about 80 MB per megabase. `ConfigError` if
+    contigs or regions are not in the reference, or the vocabulary is too large for the sample.
     """
     genome, tokens = _Genome.open(config, reference), config.tokens
     segments = genome.splits.intervals("train")
@@ -198,12 +198,12 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
     expected = 2 * wanted // sum(tokens.sentence_bases)
 
     def corpus() -> Iterator[str]:
-        """Every second sentence as the other strand has it, where the pieces are to be those of both."""
+        """Yield the sentences; with strands "both", every second one as its reverse complement."""
         read = 0
         for number, sentence in enumerate(progress(sentences, "reading the corpus", total=expected)):
             read += len(sentence)
             yield reverse_complement(sentence) if number % 2 and tokens.strands == "both" else sentence
-        log(f"learning {tokens.vocabulary:,} pieces from {read:,} bp")
+        log(f"learning {tokens.vocabulary:,} tokens from {read:,} bp")
 
     started = time.monotonic()
     DnaTokenizer.train(corpus(), output, tokens.vocabulary, tokens.max_piece_length)
@@ -211,13 +211,13 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
 
 
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
-    """Cut a genome into documents, and write the token stores train, valid and test into `output`.
+    """Divide a genome into documents, and write the token stores train, valid and test into `output`.
 
-    Training contigs are read in `tokens.genome_passes` passes with different starts, every second one on
-    the other strand where `tokens.strands` is both; the others are read in one pass. What is held out for
-    chromatin alone is held out here too. Sentences of which more than half is N are left out and counted.
-    Each store appears whole or not at all, and does not depend on the number of processes, `workers`.
-    `ConfigError`: the configuration's contigs and regions are not the reference's.
+    Training contigs are read in `tokens.genome_passes` passes with different starts, every second pass on the
+    reverse strand if `tokens.strands` is both; the other contigs are read in one pass. Regions held out only
+    for chromatin are held out here too. Sentences with more than half N are skipped and counted. Each store
+    is written atomically, and does not depend on the number of processes, `workers`. `ConfigError` if contigs
+    or regions are not in the reference.
     """
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
@@ -230,7 +230,7 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
         )
         segments = genome.splits.intervals(split)
         if not segments:
-            log(f"warning: no contig is for {split}: its store is empty")
+            log(f"warning: no contig is in split {split}: its store is empty")
         info = build_store(
             output / split,
             genome.reference,
@@ -245,7 +245,7 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             f"{split}: {genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
-            f"{info['skipped_sentences']:,} sentences of N left out"
+            f"{info['skipped_sentences']:,} sentences skipped because of N"
         )
 
 
@@ -258,7 +258,7 @@ def write_token_statistics(
     promoters: Path | None = None,
     workers: int = 1,
 ) -> None:
-    """Write `tokenizer_statistics` of a genome as JSON; `promoters` is what `prepare promoters` writes."""
+    """Write `tokenizer_statistics` of a genome as JSON; `promoters` is a table of `prepare promoters`."""
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     found = tokenizer_statistics(
         genome.reference,
@@ -270,4 +270,4 @@ def write_token_statistics(
     write_json(output, found)
     regions = {"genome": found["genome"], **found["regions"]}
     figures = ", ".join(f"{name} {values['bases_per_token']}" for name, values in regions.items())
-    log(f"bases a token: {figures}: {output}")
+    log(f"{output}: bases per token: {figures}")

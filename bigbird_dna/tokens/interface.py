@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a tokenizer, what all have in common; and which tokens are masked."""
+"""The interface and common parts of all tokenizers, and the masking of tokens."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -14,8 +14,8 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError, ModelError, shortened
 
 BASES = "ACGT"
-LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of it
-LARGEST_FILE = 1 << 25  # bytes of a tokenizer's file; a vocabulary of 32,768 pieces takes a fifth of it
+LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of this
+LARGEST_FILE = 1 << 25  # bytes of a tokenizer file; a vocabulary of 32,768 tokens needs a fifth of this
 _USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -26,7 +26,7 @@ _USUAL_NAMES = {
 
 
 class Specials(NamedTuple):
-    """Ids of the pieces that stand for no text: padding, unknown, first, separator, hidden."""
+    """Ids of the special tokens, which represent no text: padding, unknown, first, separator, mask."""
 
     pad: int
     unk: int
@@ -36,14 +36,14 @@ class Specials(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Tokens and the bases they cover: piece i is `sequence[offsets[i]:offsets[i + 1]]`."""
+    """Tokens and the bases they cover: token i is `sequence[offsets[i]:offsets[i + 1]]`."""
 
     ids: NDArray[np.int32]  # (n,)
     offsets: NDArray[np.int64]  # (n + 1,), bp from the start of the sequence
 
 
 class TextPieces(NamedTuple):
-    """Tokens of a text: piece i stands for `text[starts[i]:ends[i]]`, white space before a word included."""
+    """Tokens of a text: token i covers `text[starts[i]:ends[i]]`, including white space before a word."""
 
     ids: NDArray[np.int32]  # (n,)
     starts: NDArray[np.int64]  # (n,) characters
@@ -51,8 +51,8 @@ class TextPieces(NamedTuple):
 
 
 class Tokenizer(ABC):
-    """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable. Of one of
-    ordinary text whatever has to do with bases raises `ModelError`."""
+    """Encodes DNA or text as token ids and decodes ids; immutable, thread-safe, picklable. A tokenizer of
+    ordinary text raises `ModelError` in methods about bases."""
 
     file_name: ClassVar[str]  # in a model directory
     is_dna: bool
@@ -60,9 +60,9 @@ class Tokenizer(ABC):
     def __init__(
         self, content: bytes, pieces: Sequence[str], letters: Sequence[str], specials: Specials, source: str
     ) -> None:
-        """Keep what a subclass found in a file; `letters`: the bases that each piece covers, "" for none."""
-        self.pieces = tuple(pieces)  # text of each by id, "" for an id without one
-        self.vocabulary = len(self.pieces)  # ids, the specials included
+        """Store the content of a file; `letters` are the bases that each token covers, "" for none."""
+        self.pieces = tuple(pieces)  # text of each token by id, "" for an unused id
+        self.vocabulary = len(self.pieces)  # number of ids, including the special tokens
         self.specials = specials
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = specials
         self.sha256 = hashlib.sha256(content).hexdigest()
@@ -72,15 +72,15 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, sequence: str) -> NDArray[np.int32]:
-        """Token ids (n,), no specials added; `DataError` for a letter outside A C G T N, if it is of DNA."""
+        """Return the token ids (n,) without special tokens; `DataError` for a letter that is not DNA."""
 
     @abstractmethod
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
-        """`encode` of every sequence, over threads; the result does not depend on their number."""
+        """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
 
     @abstractmethod
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Bases, or text, of token ids; `DataError` for an id outside the vocabulary."""
+        """Return the bases, or the text, of token ids; `DataError` for an unknown id."""
 
     def encode_with_offsets(self, sequence: str) -> Encoded:
         """`encode`, with the bases that each token covers (0-based, half-open); together they cover all."""
@@ -89,40 +89,40 @@ class Tokenizer(ABC):
         return Encoded(ids, self.offsets(ids))
 
     def text_pieces(self, text: str) -> TextPieces:
-        """`encode`, with the characters that each token stands for; `ModelError` from a tokenizer of DNA."""
-        raise ModelError(f"{self.source} is one of DNA, not of ordinary text")
+        """`encode`, with the characters that each token covers; `ModelError` from a DNA tokenizer."""
+        raise ModelError(f"{self.source} is a DNA tokenizer, not one of ordinary text")
 
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the pieces, bp."""
+        """Return base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the tokens in bp."""
         offsets = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(self.piece_lengths[ids], out=offsets[1:])
         return offsets
 
     @cached_property
     def piece_lengths(self) -> NDArray[np.int32]:
-        """(V,) bases that a piece covers; 0 for the specials. Read-only."""
+        """(V,) number of bases that each token covers; 0 for special tokens. Read-only."""
         require_dna(self)
         return _frozen(self._covered())
 
     @cached_property
     def base_ids(self) -> NDArray[np.int32]:
-        """Ids of the pieces made of A, C, G and T alone, ascending. Read-only."""
+        """Ids of the tokens made of A, C, G and T only, ascending. Read-only."""
         require_dna(self)
         return _frozen(i for i, text in enumerate(self._letters) if text and set(text) <= set(BASES))
 
     @cached_property
     def hidden_ids(self) -> NDArray[np.int32]:
-        """Ids that masked-token training hides, ascending: `base_ids`; of ordinary text all but specials."""
+        """Ids that can be masked, ascending: `base_ids`, or for ordinary text all but special tokens."""
         if self.is_dna:
             return self.base_ids
         return _frozen(i for i, piece in enumerate(self.pieces) if piece and i not in self.specials)
 
     def description(self) -> dict[str, int]:
-        """What `load_tokenizer` needs besides the file: {} if the file says everything."""
+        """Return what `load_tokenizer` needs in addition to the file; {} if the file is sufficient."""
         return {**self.specials._asdict(), "vocabulary": self.vocabulary}
 
     def save(self, path: Path) -> None:
-        """Write the file as it was read, whole or not at all."""
+        """Write the original file, atomically."""
         with atomic_path(path) as temporary:
             temporary.write_bytes(self.content)
 
@@ -130,7 +130,7 @@ class Tokenizer(ABC):
         return [len(letters) for letters in self._letters]
 
     def _known(self, ids: Iterable[SupportsInt]) -> list[int]:
-        """Ids as integers; `DataError` for one outside the vocabulary."""
+        """Convert ids to integers; `DataError` for an id outside the vocabulary."""
         numbers = [int(index) for index in ids]
         for index in numbers:
             if not 0 <= index < self.vocabulary:
@@ -155,9 +155,9 @@ def _frozen(numbers: Iterable[int]) -> NDArray[np.int32]:
 
 
 def require_dna(tokenizer: Tokenizer) -> None:
-    """Raise `ModelError` if `tokenizer` is one of ordinary text."""
+    """Raise `ModelError` for a tokenizer of ordinary text."""
     if not tokenizer.is_dna:
-        raise ModelError(f"{tokenizer.source} is one of ordinary text, not of DNA: its pieces cover no bases")
+        raise ModelError(f"{tokenizer.source} is a tokenizer of ordinary text, not of DNA")
 
 
 def complete_vocabulary(
@@ -167,74 +167,74 @@ def complete_vocabulary(
     names: Mapping[str, str] | None,
     source: str,
 ) -> tuple[list[str], Specials]:
-    """Text of every id below `vocabulary` (none: of as many as there are pieces), and the special pieces.
+    """Return the text of each id below `vocabulary` (None: the largest id plus one), and the special tokens.
 
-    These are looked up unless they are known, by `names` of "pad", "unk", "cls", "sep" and "mask", or by
-    their usual ones. `ModelError`: one is missing, or a piece has a larger id.
+    Unless given, special tokens are found by `names` of "pad", "unk", "cls", "sep" and "mask", or by their
+    usual names. `ModelError` if one is missing, or a token has a larger id.
     """
     last = max(pieces)
     size = last + 1 if vocabulary is None else vocabulary
     check_vocabulary(size, source)
     if last >= size:
         piece = shortened(repr(pieces[last]))
-        raise ModelError(f"{source}: piece {piece} has id {last}, the model has {size} ids")
+        raise ModelError(f"{source}: token {piece} has id {last}, but the model has {size} ids")
     if specials is None:
         ids, found = {piece: index for index, piece in pieces.items()}, {}
         for role, usual in _USUAL_NAMES.items():
             tried = (names[role],) if names and role in names else usual
             known = [ids[name] for name in tried if name in ids]
             if not known:
-                raise ModelError(f"{source}: no piece {' or '.join(map(shortened, tried))} ({role})")
+                raise ModelError(f"{source}: no token {' or '.join(map(shortened, tried))} ({role})")
             found[role] = known[0]
         specials = Specials(**found)
     return [pieces.get(index, "") for index in range(size)], specials
 
 
 def check_vocabulary(size: int, source: str) -> None:
-    """`ModelError` for a number of ids that no vocabulary has: lists of that length would be made."""
+    """Raise `ModelError` for an invalid number of ids, because lists of this length are made."""
     if not 0 < size <= LARGEST_VOCABULARY:
         found = f"{size:,}" if size.bit_length() < 100 else "more"
-        raise ModelError(f"{source}: {found} ids; a vocabulary has 1 to {LARGEST_VOCABULARY:,}")
+        raise ModelError(f"{source}: {found} ids; a vocabulary must have 1 to {LARGEST_VOCABULARY:,}")
 
 
 def read_description(description: Mapping[str, Any], source: str) -> tuple[Specials, int]:
-    """Specials and vocabulary of what `Tokenizer.description` gave; `ModelError` if it is damaged."""
+    """Read special tokens and vocabulary from a `Tokenizer.description`; `ModelError` if it is damaged."""
     names = (*Specials._fields, "vocabulary")
     numbers: list[int] = [description[name] for name in names if type(description.get(name)) is int]
     if len(numbers) < len(names):
-        raise ModelError(f"{source}: its special pieces are not described by whole numbers")
+        raise ModelError(f"{source}: the special tokens must be described by whole numbers")
     *specials, vocabulary = numbers
     check_vocabulary(vocabulary, source)
     if not 0 <= min(specials) <= max(specials) < vocabulary:
-        raise ModelError(f"{source}: special pieces outside its vocabulary of {vocabulary}")
+        raise ModelError(f"{source}: special tokens outside the vocabulary of {vocabulary}")
     return Specials(*specials), vocabulary
 
 
 def read_content(path: Path) -> bytes:
-    """Content of a tokenizer file; `ModelError` where there is none to read, or too much."""
+    """Read a tokenizer file; `ModelError` if it is missing, unreadable or too large."""
     try:
         with Path(path).open("rb") as stream:
             content = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such tokenizer file") from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: not readable: {getattr(error, 'strerror', error)}") from None
+        raise ModelError(f"{path}: cannot read the file: {getattr(error, 'strerror', error)}") from None
     if len(content) > LARGEST_FILE:
-        raise ModelError(f"{path}: larger than {LARGEST_FILE >> 20} MB, which no tokenizer is")
+        raise ModelError(f"{path}: larger than the maximum of {LARGEST_FILE >> 20} MB")
     return content
 
 
-# Masks: BERT's 80/10/10 rule, of which App. F.1 masks 15 %
+# Masking: BERT's 80/10/10 rule, with 15 % of the tokens in App. F.1
 
-NOT_MASKED = -100  # label that torch's cross entropy leaves out
-MASKED = 0.8  # of the chosen tokens
-REPLACED = 0.1  # of the chosen tokens; the rest stay as they are
+NOT_MASKED = -100  # label that torch's cross entropy ignores
+MASKED = 0.8  # fraction of the chosen tokens
+REPLACED = 0.1  # fraction of the chosen tokens; the others are unchanged
 
 
 class Masked(NamedTuple):
-    """Input of the model and what it is to predict."""
+    """Input of the model and the tokens to predict."""
 
-    inputs: NDArray[np.integer]  # (…, L), of the ids' type
+    inputs: NDArray[np.integer]  # (…, L), same type as the ids
     labels: NDArray[np.int64]  # (…, L), −100 where nothing is predicted
 
 
@@ -247,18 +247,18 @@ def mask_tokens(
     hide_all: bool = False,
     mean_span: float = 1.0,
 ) -> Masked:
-    """Choose tokens of `ids` (…, L) to predict, and hide them.
+    """Choose tokens of `ids` (…, L) to predict, and mask them.
 
-    In each sequence exactly `round(fraction × candidates)` of `Tokenizer.hidden_ids` are chosen, at least one
-    if there is one. 80 % of these become [MASK], 10 % a candidate drawn uniformly (which may be the same
-    one), and 10 % stay; with `hide_all` none, as a token that stays gives itself away in a measurement.
-    `mean_span` tokens are hidden side by side, on average, before spans meet or the fraction is reached:
-    lengths are geometric (SpanBERT, Joshi et al. 2020, cuts them at ten).
+    In each sequence exactly `round(fraction × candidates)` of `Tokenizer.hidden_ids` are chosen, and at least
+    one if there are any. 80 % of these become [MASK], 10 % a uniformly drawn candidate (possibly the same),
+    and 10 % are unchanged. With `hide_all`, all become [MASK], since an unchanged token is visible in an
+    evaluation. Spans have `mean_span` tokens on average, before spans meet or the fraction is reached. Their
+    lengths are geometric (SpanBERT, Joshi et al. 2020, limits them to ten).
     """
     if mean_span < 1:
-        raise ValueError(f"mean_span {mean_span} is below 1")
+        raise ValueError(f"mean_span {mean_span}: must be at least 1")
     if not 0 < fraction < 1:
-        raise ValueError(f"fraction {fraction} is not between 0 and 1")
+        raise ValueError(f"fraction {fraction}: must be between 0 and 1")
     ids = np.asarray(ids)
     is_candidate = np.zeros(tokenizer.vocabulary, np.bool_)
     is_candidate[tokenizer.hidden_ids] = True
@@ -279,7 +279,7 @@ def mask_tokens(
 def _choose(
     candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float, mean_span: float
 ) -> NDArray[np.bool_]:
-    """The candidates with the smallest of random keys, in each sequence; a span's have the same key."""
+    """Choose the candidates with the smallest random keys per sequence; a span has a common key."""
     counts = candidates.sum(-1, keepdims=True)
     wanted = np.clip(np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts)
     keys = rng.random(candidates.shape)
@@ -293,7 +293,7 @@ def _choose(
 
 
 def next_tokens(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Masked:
-    """The ids (L,) as they are, and at each place the token behind it, where that is a piece of bases."""
+    """Return the unchanged ids (L,), and as labels the next token where it consists of bases."""
     labels = np.full(len(ids), NOT_MASKED, np.int64)
     behind = np.asarray(ids[1:], np.int64)
     labels[:-1] = np.where(np.isin(behind, tokenizer.base_ids), behind, NOT_MASKED)

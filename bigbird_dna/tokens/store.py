@@ -2,15 +2,14 @@
 
 A store is a directory:
 
-* `tokens.bin`: the token ids of all sentences, one after the other, without specials, little-endian uint16
+* `tokens.bin`: the concatenated token ids of all sentences, without special tokens, little-endian uint16
   (uint32 for vocabularies above 65,536);
 * `sentences.npy`: int64 (S + 1,), sentence s is `tokens[sentences[s]:sentences[s + 1]]`;
 * `documents.npy`: int64 (D + 1,), document d has the sentences `documents[d]` to `documents[d + 1] - 1`;
-* `store.json`: what it was made from, how much there is, and checksums of the other files and of itself
-  (`StoreInfo`).
+* `store.json`: sources, counts, and checksums of the other files and of itself (`StoreInfo`).
 
-Sentences of one document are neighbors on the genome. A sentence with more than `max_n` N is left out and
-counted, and a document is divided there, so that neighbors remain neighbors.
+Sentences of one document are adjacent on the genome. A sentence with more than `max_n` N is skipped and
+counted, and a document is divided there, so that consecutive sentences are always adjacent.
 """
 
 import hashlib
@@ -53,32 +52,32 @@ class StoreInfo(TypedDict):
     documents_sha256: str
     dtype: str
     documents: int
-    first_documents: int  # of them in the first pass, with both strands in the first of each
+    first_documents: int  # documents of the first pass, or with both strands of the first pass of each
     sentences: int
     tokens: int
-    bases: int  # bp in the sentences, N included
-    skipped_sentences: int  # more than max_n of them N
+    bases: int  # bp in the sentences, including N
+    skipped_sentences: int  # with more than max_n N
     skipped_bases: int
     max_n: float
-    contigs: list[str]  # whole, but for those that `stretches` names
-    stretches: NotRequired[list[str]]  # named regions: all that is read of the contigs that are divided
+    contigs: list[str]  # whole contigs, except those in `stretches`
+    stretches: NotRequired[list[str]]  # regions that are read of divided contigs
     passes: int
     strands: str  # forward, or both: every second pass reads the reverse complement
     max_start_offset: int
     sentence_bases: list[int]
     sentences_per_document: list[int]
     seed: int
-    sha256: str  # of all that stands above, see `own_checksum`
+    sha256: str  # of all other keys, see `own_checksum`
 
 
 def own_checksum(info: Mapping[str, Any]) -> str:
-    """SHA-256 of all other keys, in an order and a spelling that don't depend on the file's."""
+    """Return the SHA-256 of all other keys in canonical form, independent of the file's formatting."""
     rest = {key: value for key, value in info.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_info(path: Path) -> StoreInfo:
-    """The description at `path`; `DataError` if it is missing, damaged or contradicts its own checksum."""
+    """Read the description at `path`; `DataError` if it is missing, damaged or has a wrong checksum."""
     if not path.is_file():
         raise DataError(f"{path.parent}: not a token store (no {path.name})")
     info = read_json_within(path, _MOST_BYTES, DataError, "not readable as JSON")
@@ -86,7 +85,7 @@ def read_info(path: Path) -> StoreInfo:
         raise DataError(f"{path}: not the description of a token store of format {FORMAT}")
     _check_types(path, info)
     if info["sha256"] != own_checksum(info):
-        raise DataError(f"{path}: damaged: it doesn't have its own sha256: tokenize again")
+        raise DataError(f"{path}: the file is damaged: wrong sha256; tokenize again")
     return cast(StoreInfo, info)
 
 
@@ -101,15 +100,13 @@ def _check_types(path: Path, info: dict[str, Any]) -> None:
         if key in info and not _is_a(info[key], kind):
             name = getattr(kind, "__origin__", kind).__name__
             of = "".join(f" of {part.__name__}" for part in get_args(kind))
-            raise DataError(
-                f"{path}: {key} is {shortened(repr(info[key]))}, not a {name}{of}, or out of range"
-            )
+            raise DataError(f"{path}: {key} must be a valid {name}{of}, not {shortened(repr(info[key]))}")
     if info["dtype"] not in ("uint16", "uint32"):
-        raise DataError(f"{path}: dtype is {shortened(repr(info['dtype']))}, not uint16 or uint32")
+        raise DataError(f"{path}: dtype must be uint16 or uint32, not {shortened(repr(info['dtype']))}")
 
 
 def _is_a(value: object, kind: Any) -> bool:
-    """Whether a value of JSON is of a type of `StoreInfo`, a number from 0 to what 64 bits hold."""
+    """Return whether a JSON value has a type of `StoreInfo`; numbers must be from 0 to 2^63 - 1."""
     if parts := get_args(kind):
         return isinstance(value, list) and all(_is_a(one, parts[0]) for one in value)
     if kind is str:
@@ -119,32 +116,32 @@ def _is_a(value: object, kind: Any) -> bool:
 
 
 def verify_files(directory: Path, info: Mapping[str, object]) -> None:
-    """`DataError` if a file doesn't have its checksum."""
+    """Raise `DataError` if a file does not have its checksum."""
     for name in ("tokens.bin", "sentences.npy", "documents.npy"):
         path = directory / name
         expected = info[f"{path.stem}_sha256"]
         try:
             found = checksum(path)
         except OSError as error:
-            raise DataError(f"{path}: can't be read: {error.strerror}") from None
+            raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
         if found != expected:
             raise DataError(
-                f"{path}: damaged: its sha256 is {found[:12]}…, not {shortened(str(expected), 12)}: "
+                f"{path}: damaged: sha256 {found[:12]}…, expected {shortened(str(expected), 12)}; "
                 "tokenize again"
             )
 
 
 class EncodedDocument(NamedTuple):
-    """A document's tokens, and what became of its sentences."""
+    """A document's tokens, and counts of its sentences."""
 
     tokens: bytes  # ids in the type of the store
-    sentence_tokens: list[int]  # tokens of each sentence that was kept
-    run_sentences: list[int]  # sentences of each run of neighbors that were kept
+    sentence_tokens: list[int]  # number of tokens of each kept sentence
+    run_sentences: list[int]  # number of sentences of each run of adjacent kept sentences
     counts: Counter[str]  # bases, skipped_sentences, skipped_bases
 
 
 class StoreWriter:
-    """Appends encoded documents to the files of a directory, which are complete once the context is left."""
+    """Appends encoded documents to the files of a directory; files are complete after `close`."""
 
     def __init__(self, directory: Path) -> None:
         self.stream = (directory / "tokens.bin").open("wb")
@@ -167,7 +164,7 @@ class StoreWriter:
 
 
 class _Offsets:
-    """A growing .npy of cumulative counts. NumPy's header leaves room for the length to grow in place."""
+    """A growing .npy file of cumulative counts; NumPy's header has room to update the length in place."""
 
     def __init__(self, path: Path) -> None:
         self.values = 0
@@ -192,7 +189,7 @@ class _Offsets:
         np.lib.format.write_array_header_1_0(self.stream, header)
 
 
-# What NumPy writes in front of offsets. It would read much more, as Python.
+# Header that NumPy writes for offsets; NumPy itself would evaluate much more general Python literals.
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00(..)(\{'descr': '<i8', 'fortran_order': False, 'shape': \((\d{1,18}),\), \} *\n)",
     re.DOTALL,
@@ -201,7 +198,7 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class TokenStore:
-    """An open store; arrays are read-only memory maps. Pickling passes the path, not the data."""
+    """An open store; arrays are read-only memory maps. Pickling stores the path, not the data."""
 
     directory: Path
     tokens: NDArray[np.unsignedinteger]  # (tokens,)
@@ -211,37 +208,37 @@ class TokenStore:
 
     @classmethod
     def open(cls, directory: Path, tokenizer: Tokenizer | None = None, *, verify: bool = False) -> Self:
-        """Map a store's files; `DataError` if they are damaged, or were made with another tokenizer.
+        """Map a store's files; `DataError` if they are damaged or were made with another tokenizer.
 
-        With `verify` everything is read, about a second a gigabyte: the files must have the checksums of
-        `store.json`, tokens be of the vocabulary, offsets ascend. Without it only `store.json`, sizes and
-        ends are looked at.
+        With `verify` all data is read, at about one second per gigabyte: files must match the checksums in
+        `store.json`, tokens must be in the vocabulary, and offsets must increase. Otherwise only
+        `store.json`, file sizes and the first and last offsets are checked.
         """
         directory = Path(directory)
         info = read_info(directory / "store.json")
         if tokenizer is not None and tokenizer.sha256 != info["tokenizer_sha256"]:
             raise DataError(
                 f"{directory}: made with another tokenizer (sha256 "
-                f"{shortened(info['tokenizer_sha256'], 12)}, not {tokenizer.sha256[:12]}…): tokenize again"
+                f"{shortened(info['tokenizer_sha256'], 12)}, not {tokenizer.sha256[:12]}…); tokenize again"
             )
         if tokenizer is not None and tokenizer.vocabulary != info["vocabulary"]:
             raise DataError(
-                f"{directory / 'store.json'}: vocabulary is {info['vocabulary']}, the tokenizer's is "
-                f"{tokenizer.vocabulary}: tokenize again"
+                f"{directory / 'store.json'}: vocabulary is {info['vocabulary']}, but the tokenizer has "
+                f"{tokenizer.vocabulary}; tokenize again"
             )
         path, dtype = directory / "tokens.bin", np.dtype(info["dtype"]).newbyteorder("<")
         if not path.is_file():
             raise DataError(f"{path}: no such file")
         size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
         if size != expected:
-            raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
-        # As a plain array: slices of memory-map objects are several times slower to make.
+            raise DataError(f"{path}: the file is damaged: {size} bytes, expected {expected}")
+        # A plain array, because slicing memory-map objects is several times slower.
         tokens = np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
         if verify:
             verify_files(directory, info)
             if (largest := int(tokens.max(initial=0))) >= info["vocabulary"]:
                 raise DataError(
-                    f"{path}: token {largest} is outside the vocabulary of {info['vocabulary']}: "
+                    f"{path}: token {largest} is outside the vocabulary of {info['vocabulary']}; "
                     "tokenize again"
                 )
         sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"], verify)
@@ -264,18 +261,17 @@ def build_store(
     workers: int = 1,
     description: str = "tokenizing",
 ) -> StoreInfo:
-    """Draw the documents of a split's contigs, or segments of them, encode them, and write a store, whole or
-    not at all.
+    """Draw the documents of a split's contigs or segments, encode them, and write a store atomically.
 
-    The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, not on how many processes
-    work. Sentences are encoded one by one; those with a larger share of N than `max_n` are left out, and
-    `DataError` says that none is left. Memory doesn't grow with the genome.
+    The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, but not on the number of
+    processes. Sentences are encoded one by one; those with a larger fraction of N than `max_n` are skipped.
+    `DataError` if none is left. Memory does not grow with the genome.
     """
     require_dna(tokenizer)
     encode = _Encoder(reference, tokenizer, max_n)
     expected = round(plan.passes * sum(map(len, segments)) / plan.mean_document_bases)
     documents = iter_documents(segments, plan, seed)
-    first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before some are divided
+    first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before documents are divided
     with atomic_directory(Path(directory)) as temporary:
         with closing(StoreWriter(temporary)) as writer:
             parts = ordered_map(encode, documents, workers)
@@ -288,7 +284,7 @@ def build_store(
         if segments and not writer.sentences.values:
             raise DataError(
                 f"{reference.path}: no sentence of {', '.join(contigs[:4])} has at most "
-                f"{max_n:.0%} N: nothing to tokenize"
+                f"{max_n:.0%} N, so there is nothing to tokenize"
             )
         info = _describe(writer, temporary, first_documents, tokenizer, contigs, plan, seed, max_n)
         if named := name_parts(segments, reference.contigs):
@@ -341,7 +337,7 @@ def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Turns a document into tokens; picklable, so that worker processes have it."""
+    """Converts a document to tokens; picklable, for worker processes."""
 
     reference: Reference
     tokenizer: Tokenizer
@@ -372,7 +368,7 @@ class _Encoder:
 
 
 def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.int64]:
-    """Map `count + 1` offsets that run from 0 to `last`, and ascend: that is looked at if `verify`."""
+    """Map `count + 1` offsets from 0 to `last`; with `verify`, check that they increase."""
     try:
         with path.open("rb") as stream:
             head = _HEADER.match(stream.read(256))
@@ -380,16 +376,16 @@ def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except OSError as error:
-        raise DataError(f"{path}: can't be read: {error.strerror}") from None
+        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
     if head is None or int.from_bytes(head[1], "little") != len(head[2]):
-        raise DataError(f"{path}: damaged: not an .npy file of whole numbers in one row")
+        raise DataError(f"{path}: the file is damaged: not a one-dimensional .npy file of whole numbers")
     if int(head[3]) != count + 1:
-        raise DataError(f"{path}: damaged: {int(head[3])} offsets, {count + 1} expected")
+        raise DataError(f"{path}: the file is damaged: {int(head[3])} offsets, expected {count + 1}")
     if size != head.end() + 8 * (count + 1):
-        raise DataError(f"{path}: damaged: {size} bytes, {head.end() + 8 * (count + 1)} expected")
+        raise DataError(f"{path}: the file is damaged: {size} bytes, expected {head.end() + 8 * (count + 1)}")
     offsets = np.asarray(np.memmap(path, "<i8", "r", head.end(), (count + 1,)))
     if offsets[0] != 0 or offsets[-1] != last:
-        raise DataError(f"{path}: damaged: runs from {offsets[0]} to {offsets[-1]}, 0 to {last} expected")
+        raise DataError(f"{path}: damaged: from {offsets[0]} to {offsets[-1]}, expected 0 to {last}")
     if verify and count:
         wrong = offsets[1:] <= offsets[:-1]
         if wrong.any():

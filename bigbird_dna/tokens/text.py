@@ -1,11 +1,10 @@
-"""Tokenizer files of every kind: HuggingFace's `tokenizer.json`, SentencePiece's of ordinary text, and ours.
+"""Tokenizer files of all kinds: HuggingFace's `tokenizer.json`, SentencePiece's for text, and this package's.
 
-The `tokenizers` library follows what a file says, however long that takes: patterns that try every division
-of a text, replacements of replacements that make gigabytes of a word. Such files are refused.
+The `tokenizers` library follows a file without limits: patterns that try every division of a text, or nested
+replacements that expand a word to gigabytes. Such files are rejected.
 
-Every base of a sequence belongs to exactly one token: a letter without a piece is one unknown token of 1 bp,
-and a piece that is no letters (some vocabularies replace long runs of N by a symbol) covers the whole run of
-N where it stands.
+Each base of a sequence belongs to exactly one token. A letter without a token is one unknown token of 1 bp. A
+token without letters (some vocabularies replace long runs of N by a symbol) covers the whole run of N.
 """
 
 import base64
@@ -37,11 +36,11 @@ from bigbird_dna.tokens.interface import (
 from bigbird_dna.tokens.piece_model import check_character_map, encode_rows, encode_with_places, open_model
 
 _MOST_STEPS = 64
-_MOST_GROWTH = 4096  # letters that a letter may become
-_LONGEST_PATTERN = 1000  # letters of a regular expression
-_LONGEST_PART = 64  # letters put in front of, behind or inside a word
-_LONGEST_WORD = 1000  # letters of a word that WordPiece cuts: it tries all divisions
-# What a letter may become in a step, at most; the compositions of Unicode are 18 at the longest.
+_MOST_GROWTH = 4096  # maximum letters that one letter may become
+_LONGEST_PATTERN = 1000  # maximum letters of a regular expression
+_LONGEST_PART = 64  # maximum letters added before, after or inside a word
+_LONGEST_WORD = 1000  # maximum letters of a word for WordPiece, which tries all divisions
+# Maximum letters that one letter may become per step; the longest Unicode decompositions have 18.
 _GROWTH = {"NFD": 4, "NFKD": 18, "NFC": 3, "NFKC": 18, "Precompiled": 32, "ByteLevel": 4, "Lowercase": 3}
 _TRIES_ALL_DIVISIONS = re.compile(
     r"\)(?:[*+]|\{)|\\[1-9gk]|\(\?(?:R|&|P[=>]|\d)"
@@ -49,17 +48,17 @@ _TRIES_ALL_DIVISIONS = re.compile(
 
 
 def read_json(content: bytes, source: str) -> Any:
-    """The value of a JSON text; `ModelError` for anything else."""
+    """Parse JSON text; `ModelError` for invalid text."""
     try:
         return json.loads(content.decode())
     except RecursionError:
-        raise ModelError(f"{source}: damaged: nested too deeply") from None
+        raise ModelError(f"{source}: the file is damaged: nested too deeply") from None
     except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
-        raise ModelError(f"{source}: damaged: {error_text(error)}") from None
+        raise ModelError(f"{source}: the file is damaged: {error_text(error)}") from None
 
 
 def read_pieces(values: Any, source: str) -> tuple[dict[int, str], str]:
-    """Text of every piece by id, and the prefix of pieces inside a word."""
+    """Return the text of each vocabulary entry by id, and the prefix of tokens inside a word."""
     try:
         model, added = values["model"], values.get("added_tokens") or []
         pieces = _vocabulary(model["vocab"])
@@ -70,11 +69,11 @@ def read_pieces(values: Any, source: str) -> tuple[dict[int, str], str]:
                 raise ValueError(f"added token {shortened(repr(piece))} with id {shortened(repr(index))}")
             if pieces.setdefault(index, piece) != piece or ids.setdefault(piece, index) != index:
                 found = shortened(repr(piece))
-                raise ValueError(f"added token {found}: its id is another piece's, or it has two")
+                raise ValueError(f"added token {found}: its id belongs to another token, or it has two ids")
         prefix = model.get("continuing_subword_prefix") or ""
         if not pieces or min(pieces) < 0 or not isinstance(prefix, str):
-            raise ValueError("no vocabulary")
-        "".join(pieces.values()).encode()  # half a letter of UTF-16 has no encoding
+            raise ValueError("missing or invalid vocabulary")
+        "".join(pieces.values()).encode()  # an unpaired UTF-16 surrogate has no encoding
     except KeyError as error:
         raise ModelError(f"{source}: not a tokenizer: {error_text(error)} is missing") from None
     except (AttributeError, TypeError, ValueError) as error:
@@ -84,21 +83,22 @@ def read_pieces(values: Any, source: str) -> tuple[dict[int, str], str]:
 
 
 def _vocabulary(vocabulary: Any) -> dict[int, str]:
-    if isinstance(vocabulary, list):  # unigram: [piece, score]
+    if isinstance(vocabulary, list):  # unigram: [token, score]
         if not all(isinstance(piece, str) for piece, _ in vocabulary):
-            raise ValueError("a piece that is not text")
+            raise ValueError("a token is not text")
         return {index: piece for index, (piece, _) in enumerate(vocabulary)}
     pieces: dict[int, str] = {index: piece for piece, index in vocabulary.items()}
     if not all(type(index) is int for index in pieces):
-        raise ValueError("a piece whose id is not a whole number")
+        raise ValueError("the id of a token is not a whole number")
     if len(pieces) < len(vocabulary):
-        raise ValueError("two pieces with one id")
+        raise ValueError("two tokens have the same id")
     return pieces
 
 
 def library_json(content: bytes, *, decoding: bool, source: str) -> str:
-    """What the library gets: no truncation, padding, special pieces, random choices, or (unless `decoding`)
-    way back to a text; `ModelError` for steps that could go on without end."""
+    """Return the JSON for the library; `ModelError` for steps that might not terminate.
+
+    Truncation, padding, special tokens and random choices are removed, and the decoder unless `decoding`."""
     values = read_json(content, source)
     for key in ("truncation", "padding", "post_processor"):
         values[key] = None
@@ -106,14 +106,14 @@ def library_json(content: bytes, *, decoding: bool, source: str) -> str:
         values["decoder"] = None
     model = values["model"]
     if model.get("dropout"):
-        model["dropout"] = None  # merges left out at random serve training alone
+        model["dropout"] = None  # random omission of merges is only used in training
     try:
         _check_model(model)
         steps = list(_steps([values.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]))
         if len(steps) > _MOST_STEPS:
-            raise ValueError(f"{len(steps)} steps of normalization: at most {_MOST_STEPS}")
+            raise ValueError(f"{len(steps)} normalization steps; at most {_MOST_STEPS} are supported")
         if math.prod(map(_growth, steps)) > _MOST_GROWTH:
-            raise ValueError("its steps of normalization make too much of a letter")
+            raise ValueError("the normalization steps expand a letter too much")
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise ModelError(f"{source}: damaged: nested too deeply") from None
@@ -127,11 +127,11 @@ def _check_model(model: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} is longer than {_LONGEST_PART} letters")
     longest = model.get("max_input_chars_per_word")
     if longest is not None and not (type(longest) is int and 0 <= longest <= _LONGEST_WORD):
-        raise ValueError(f"max_input_chars_per_word is {shortened(repr(longest))}: at most {_LONGEST_WORD}")
+        raise ValueError(f"max_input_chars_per_word {shortened(repr(longest))} is above {_LONGEST_WORD}")
 
 
 def _steps(values: Any) -> Iterator[Mapping[str, Any]]:
-    """All objects in a value, in order."""
+    """Yield all objects in a value, in order."""
     if isinstance(values, list):
         for value in values:
             yield from _steps(value)
@@ -143,38 +143,38 @@ def _steps(values: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(step: Mapping[str, Any]) -> int:
-    """What a letter may become in a step; `ValueError` for a step that may have no end."""
+    """Return how many letters one letter may become in a step; `ValueError` if the step might not end."""
     kind = step["type"]
     pattern = step.get("pattern")
     expression = pattern.get("Regex") if isinstance(pattern, Mapping) else None
     if expression is not None:
         if len(expression) > _LONGEST_PATTERN:
-            raise ValueError(f"a pattern of {len(expression)} letters: at most {_LONGEST_PATTERN}")
+            raise ValueError(f"a pattern has {len(expression)} letters, more than {_LONGEST_PATTERN}")
         if found := _TRIES_ALL_DIVISIONS.search(expression):
             part = shortened(found[0])
-            raise ValueError(f"a pattern that could try all divisions of a text ({part!r} in it)")
+            raise ValueError(f"a pattern could try all divisions of a text (it contains {part!r})")
     for key in ("content", "prepend", "prefix", "suffix", "replacement"):
         if isinstance(step.get(key), str) and len(step[key]) > _LONGEST_PART:
-            raise ValueError(f"{kind} puts in more than {_LONGEST_PART} letters")
+            raise ValueError(f"{kind} inserts more than {_LONGEST_PART} letters")
     if kind == "Precompiled" and step.get("precompiled_charsmap"):
         check_character_map(base64.b64decode(step["precompiled_charsmap"], validate=True))
     if kind == "FixedLength" and step.get("length") == 0:
-        raise ValueError("FixedLength cuts into nothing")
+        raise ValueError("FixedLength has length 0")
     if kind == "Replace":
         return 1 + len(step["content"]) if expression is not None else max(1, len(step["content"]))
     return _GROWTH.get(kind, 1) if isinstance(kind, str) else 1
 
 
 _NUCLEOTIDES = frozenset("ACGTUNRYSWKMBDHV")
-_WORD_STARTS = ("▁", "Ġ")  # in front of a piece that begins a word
+_WORD_STARTS = ("▁", "Ġ")  # prefix of a token at the start of a word
 _GAP = re.compile("N+")
 
 
 class JsonTokenizer(Tokenizer):
-    """Encodes with a `tokenizer.json`; needs the `tokenizers` library once it encodes.
+    """Encodes with a `tokenizer.json`; encoding requires the `tokenizers` library.
 
-    `piece_lengths` is 1 for the unknown piece and 0 for a symbol that covers a run of N, whose length only
-    `encode_with_offsets` knows. `decode` writes one N for either.
+    `piece_lengths` is 1 for the unknown token and 0 for a symbol that covers a run of N, whose length is only
+    available from `encode_with_offsets`. `decode` writes one N for either.
     """
 
     file_name = "tokenizer.json"
@@ -194,16 +194,16 @@ class JsonTokenizer(Tokenizer):
         letters = ["" if i in specials else self._plain(text) for i, text in enumerate(texts)]
         super().__init__(content, texts, letters, specials, source)
         others = [i for i, piece in pieces.items() if i not in specials and piece.strip()]
-        # Of DNA are those of which more than half are letters of the nucleotide code.
+        # A DNA vocabulary consists of nucleotide letters in more than half of its tokens.
         lettered = sum(bool(letters[i]) and set(letters[i]) <= _NUCLEOTIDES for i in others)
         self.is_dna = 2 * lettered > len(others)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
-        """Token ids (n,), no specials added; DNA is checked as `DnaTokenizer.encode` does it."""
+        """Return the token ids (n,) without special tokens; DNA is checked as in `DnaTokenizer.encode`."""
         return self.encode_with_offsets(sequence).ids if self.is_dna else self._encode(sequence)
 
     def text_pieces(self, text: str) -> TextPieces:
-        """Token ids of a text, with the characters that each stands for."""
+        """Return the token ids of a text, with the characters that each covers."""
         if self.is_dna:
             return super().text_pieces(text)
         found = self._called(partial(self._library.encode, add_special_tokens=False), text)
@@ -211,25 +211,25 @@ class JsonTokenizer(Tokenizer):
         return TextPieces(np.array(found.ids, np.int32), spans[:, 0], spans[:, 1])
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
-        """`encode` of every sequence, one after the other: the library's own threads break `fork`."""
+        """Encode each sequence with `encode`, serially, because the library's threads break `fork`."""
         return [self.encode(sequence) for sequence in sequences]
 
     def encode_with_offsets(self, sequence: str) -> Encoded:
-        """Token ids, and the bases that each covers; together they cover all."""
+        """Return the token ids and the bases that each covers; together they cover all bases."""
         require_dna(self)
         check_letters(sequence)
         ids = self._encode(sequence)
-        # An unknown piece in front of letters that are all there stands for a sign that was put before them.
+        # An unknown token before letters that are all covered represents a sign that was added before them.
         if (ids == self.unk_id).any() or "".join([self._letters[index] for index in ids]) != sequence:
             return self._align(ids, sequence)
         return Encoded(ids, self.offsets(ids))
 
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Base offsets (n + 1,) of ids (n,); `DataError` where a piece covers a run of N."""
+        """Return base offsets (n + 1,) of ids (n,); `DataError` if a token covers a run of N."""
         symbols = self._symbols[ids]
         if symbols.any():
             piece = self.pieces[ids[symbols.argmax()]]
-            raise DataError(f"piece {piece!r} stands for a run of N whose length it doesn't say")
+            raise DataError(f"token {piece!r} represents a run of N of unspecified length")
         return super().offsets(ids)
 
     def _covered(self) -> list[int]:
@@ -238,7 +238,7 @@ class JsonTokenizer(Tokenizer):
         return lengths
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Bases, or text, of token ids; `DataError` for an id outside the vocabulary."""
+        """Return the bases, or the text, of token ids; `DataError` for an unknown id."""
         numbers = self._known(ids)
         if not self.is_dna:
             return str(self._called(self._library.decode, numbers))
@@ -248,7 +248,7 @@ class JsonTokenizer(Tokenizer):
 
     @cached_property
     def _symbols(self) -> NDArray[np.bool_]:
-        """(V,) whether a piece is neither special nor letters."""
+        """(V,) whether a token is neither special nor letters."""
         symbols = np.array([not letters for letters in self._letters])
         symbols[list(self.specials)] = False
         return symbols
@@ -259,21 +259,20 @@ class JsonTokenizer(Tokenizer):
             from tokenizers import Tokenizer as LibraryTokenizer
         except ImportError:
             raise ModelError(
-                f"{self.source}: needs the tokenizers library: pip install 'bigbird-dna[hf]'"
+                f"{self.source}: needs the tokenizers library; run pip install 'bigbird-dna[hf]'"
             ) from None
         text = library_json(self.content, decoding=not self.is_dna, source=self.source)
         library = self._called(LibraryTokenizer.from_str, text)
         for piece, index in library.get_vocab(with_added_tokens=True).items():
             if not 0 <= index < self.vocabulary or self.pieces[index] != piece:
                 raise ModelError(
-                    f"{self.source}: not a tokenizer: the tokenizers library takes {shortened(repr(piece))} "
-                    f"for {index}, which is another piece's id"
+                    f"{self.source}: not a tokenizer: the tokenizers library maps {shortened(repr(piece))} "
+                    f"to {index}, which is the id of another token"
                 )
         return library
 
     def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of the library gives; it raises bare exceptions, and panics that aren't even these:
-        `ModelError` then."""
+        """Call a function of the library; convert its exceptions and panics to `ModelError`."""
         try:
             return function(*arguments)
         except BaseException as error:
@@ -286,20 +285,20 @@ class JsonTokenizer(Tokenizer):
         return np.array(self._called(encode, text).ids, np.int32)
 
     def _plain(self, piece: str) -> str:
-        """The letters that a piece covers in a text; "" if it is anything but letters."""
+        """Return the letters that a token covers in a text; "" if it contains anything but letters."""
         if self._prefix and piece.startswith(self._prefix):
             piece = piece.removeprefix(self._prefix)
         elif piece[:1] in _WORD_STARTS:
             piece = piece[1:]
-        piece = piece.upper()  # where the tokenizer makes its text lower case
+        piece = piece.upper()  # some tokenizers convert text to lower case
         return piece if piece.isascii() and piece.isalpha() else ""
 
     def _align(self, ids: NDArray[np.int32], sequence: str) -> Encoded:
-        """Ids with their offsets where some letters have no piece, or a symbol covers a run of N."""
+        """Return ids with offsets if some letters have no token, or a symbol covers a run of N."""
         single = {letters for letters in self._letters if len(letters) == 1}
         found: list[int] = []
         ends = [0]
-        for index in [*ids.tolist(), None]:  # None: what is left after the last
+        for index in [*ids.tolist(), None]:  # None: the rest after the last id
             start = end = ends[-1]
             if index == self.unk_id:
                 if sequence[start : start + 1] not in single:
@@ -327,7 +326,7 @@ class JsonTokenizer(Tokenizer):
         return Encoded(np.array(found, np.int32), np.array(ends, np.int64))
 
     def _encode_known(self, sequence: str, single: set[str]) -> Encoded:
-        """For tokenizers that drop letters and join what stood around them: encode what is between."""
+        """Encode between unknown letters, for tokenizers that drop letters and join their neighbors."""
         found: list[int] = []
         for known, run in groupby(sequence, single.__contains__):
             letters = "".join(run)
@@ -336,12 +335,12 @@ class JsonTokenizer(Tokenizer):
         if "".join([self._letters[index] or "?" for index in found]) != "".join(
             letter if letter in single else "?" for letter in sequence
         ):
-            raise ModelError(f"{self.source}: its tokens don't cover the bases of a sequence")
+            raise ModelError(f"{self.source}: the tokens do not cover the bases of a sequence")
         return Encoded(ids, self.offsets(ids))
 
 
 class TextTokenizer(Tokenizer):
-    """Encodes text; see `Tokenizer`. Whatever has to do with bases raises `ModelError`."""
+    """Encodes ordinary text; see `Tokenizer`. Methods about bases raise `ModelError`."""
 
     file_name = "tokenizer.model"
     is_dna = False
@@ -362,19 +361,19 @@ class TextTokenizer(Tokenizer):
         super().__init__(model, texts, [""] * len(texts), specials, source)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
-        """Token ids (n,) of a text, no specials added."""
+        """Return the token ids (n,) of a text, without special tokens."""
         return encode_rows(self._processor, [sequence])[0]
 
     def text_pieces(self, text: str) -> TextPieces:
-        """Token ids of a text, with the characters that each stands for."""
+        """Return the token ids of a text, with the characters that each covers."""
         return encode_with_places(self._processor, text)
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
-        """`encode` of every text, over threads."""
+        """Encode each text with `encode`, using threads."""
         return encode_rows(self._processor, sequences, threads)
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Text of token ids, specials left out; `DataError` for an id outside the vocabulary."""
+        """Return the text of token ids, without special tokens; `DataError` for an unknown id."""
         known = self._known(ids)
         numbers = [i for i in known if i not in self.specials and self.pieces[i]]
         return str(self._processor.decode(numbers))
@@ -386,8 +385,8 @@ TOKENIZER_FILES = (DnaTokenizer.file_name, JsonTokenizer.file_name)
 def load_tokenizer(path: Path, description: Mapping[str, Any] | None = None) -> Tokenizer:
     """Open a tokenizer file: a `.json` with the `tokenizers` library, any other with SentencePiece.
 
-    `description` is what the tokenizer's method said when it was saved; none (or {}): special pieces are
-    found by their usual names, and a SentencePiece model must be one of `DnaTokenizer.train`.
+    `description` is the result of the tokenizer's method when it was saved. Without it (or with {}), special
+    tokens are found by their usual names, and a SentencePiece model must be one of `DnaTokenizer.train`.
     """
     known = read_description(description, str(path)) if description else (None, None)
     content = read_content(path)

@@ -1,1 +1,1 @@
-"""The training loop and what it needs: processes, learning rate, checkpoints, log."""
+"""The training loop and its components: processes, learning rate, checkpoints, log."""

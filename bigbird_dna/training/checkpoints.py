@@ -1,7 +1,7 @@
-"""Checkpoints of a running training: written whole, found again by the same configuration and data.
+"""Checkpoints of a running training: written atomically, found again by configuration and data.
 
-A file is what `torch.save` writes, behind a line with its SHA-256: of what was meant to be written, not of
-what the disk gave back. It is compared before anything is unpacked.
+A file consists of a line with a SHA-256 and the output of `torch.save`. The SHA-256 is that of the intended
+content, not of data read back from disk. It is compared before anything is unpickled.
 """
 
 import fcntl
@@ -27,24 +27,24 @@ from bigbird_dna.training.log import LOG, Progress
 
 _NAME = b"bigbird-dna checkpoint, SHA-256 "
 _LINE = len(_NAME) + 64 + 1  # bytes
-_ZIP = b"PK\x03\x04"  # how torch.save begins
+_ZIP = b"PK\x03\x04"  # beginning of torch.save's output
 _ATTEMPTS = 100
 Computed = str | int
 Keep = Literal["last", "best"]
-_MOST_STEPS = 2**53  # beyond it Adam's count of steps, a float, skips whole numbers
+_MOST_STEPS = 2**53  # above this, Adam's floating-point step count skips integers
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
-    """Twelve hexadecimal digits of all that determines a training's result."""
+    """Twelve hexadecimal digits that identify everything that determines a training's result."""
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class CheckpointStore:
-    """The last two checkpoints of one training, in a directory named after the fingerprint of `identity`, and
-    with `keep` "best" the weights with the least held-out loss so far.
+    """The last two checkpoints of one training, in a directory named by the fingerprint of `identity`. With
+    `keep` "best", also the weights with the lowest held-out loss so far.
 
-    `computed` says how the result is computed; where that has changed since a checkpoint, the log says so.
+    `computed` describes how the result is computed; changes since a checkpoint are logged.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class CheckpointStore:
         self.lock = Lock(self.directory / "lock")
         self.best = self.directory / "best.pt" if keep == "best" else None
         self.best_loss = math.inf
-        self._good = False  # whether `path` is known to hold a good checkpoint
+        self._good = False  # whether `path` is known to be a valid checkpoint
 
     @property
     def exists(self) -> bool:
-        """Whether there are checkpoints, good or damaged: no training begins with fresh weights then."""
+        """Whether checkpoints exist, valid or damaged: if so, no training begins with initial weights."""
         return self.path.exists() or self.previous.exists()
 
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""
+        """Write a checkpoint and keep the previous one; if killed at any time, one of them is intact."""
         state = {
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
@@ -79,19 +79,19 @@ class CheckpointStore:
         }
         with atomic_path(self.path) as temporary:
             write_checkpoint(temporary, state)
-            if self._good:  # a damaged one mustn't take the place of a good one
+            if self._good:  # a damaged checkpoint must not replace a valid one
                 with suppress(FileNotFoundError):
                     self.path.replace(self.previous)
         self._good = True
 
     def withdraw(self) -> None:
-        """Delete the last checkpoint, which has turned out to be of no use; the one before it stays."""
+        """Delete the last checkpoint, which is unusable; the previous one is kept."""
         self.path.unlink(missing_ok=True)
         self._good = False
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the last good checkpoint; without any, progress is at step 0. `ModelError`: there are bad
-        ones alone."""
+        """Load the last valid checkpoint; without checkpoints, progress is at step 0. `ModelError`: all of
+        them are damaged."""
         problems = []
         for path in (self.path, self.previous):
             if not path.exists():
@@ -102,7 +102,7 @@ class CheckpointStore:
                 problems.append(f"{path}: {error}")
                 continue
             for problem in problems:
-                log(f"warning: {problem}; the checkpoint before it is taken")
+                log(f"warning: {problem}; using the previous checkpoint")
             self._good = path == self.path
             self.best_loss, _ = self._read_best()
             log(f"resuming at step {progress.step} from {path}")
@@ -113,14 +113,14 @@ class CheckpointStore:
             ]
             if changed:
                 how = ", ".join(changed)
-                log(f"from here on computed otherwise: {how}; data and their order stay the same")
+                log(f"computed differently from here on: {how}; data and their order stay the same")
             return progress
         if problems:
             raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
         return Progress()
 
     def keep_best(self, network: nn.Module, figures: Mapping[str, float]) -> None:
-        """Store weights whose held-out loss is the least so far, where these are to be kept."""
+        """Store the weights if `keep` is "best" and their held-out loss is the lowest so far."""
         if self.best is None or not figures["loss"] < self.best_loss:
             return
         self.best_loss = figures["loss"]
@@ -129,10 +129,10 @@ class CheckpointStore:
             write_checkpoint(temporary, {"loss": self.best_loss, "weights": weights})
 
     def load_best(self, network: nn.Module) -> None:
-        """Give a network the weights with the least held-out loss; `ModelError` if they are damaged."""
+        """Load the weights with the lowest held-out loss into a network; `ModelError` if they are damaged."""
         self.best_loss, weights = self._read_best()
         if not weights:
-            raise ModelError(f"{self.best}: no such file; delete {self.directory} to train from the start")
+            raise ModelError(f"{self.best}: file not found; delete {self.directory} to train from the start")
         network.load_state_dict(weights)
 
     def _read_best(self) -> tuple[float, dict[str, Tensor]]:
@@ -147,8 +147,7 @@ class CheckpointStore:
             ) from None
 
     def remove(self) -> None:
-        """Delete the checkpoints of a training whose results are written, but nothing else, and free the
-        lock."""
+        """Delete only the checkpoints of a training whose results are written, and release the lock."""
         for path in (self.path, self.previous, self.log_path, self.best):
             if path is not None:
                 path.unlink(missing_ok=True)
@@ -160,27 +159,27 @@ class CheckpointStore:
 def _take(
     state: Any, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, Computed]]:
-    """Load what a checkpoint holds; `UnusableCheckpoint`, with nothing loaded, if it doesn't fit."""
+    """Load a checkpoint's content; `UnusableCheckpoint`, without loading anything, if it does not match."""
     if not isinstance(state, dict) or set(state) != {"network", "optimizer", "progress", "computed"}:
-        raise UnusableCheckpoint("it holds no network, optimizer and progress")
+        raise UnusableCheckpoint("it does not contain network, optimizer and progress")
     computed = state["computed"]
     if not isinstance(computed, dict) or not all(
         isinstance(name, str) and isinstance(value, str | int) for name, value in computed.items()
     ):
-        raise UnusableCheckpoint("it doesn't say how it was computed")
+        raise UnusableCheckpoint("it does not specify how it was computed")
     _check_tensors(state["network"], network.state_dict(), "the network's")
     if not all(bool(state["network"][name].isfinite().all()) for name, _ in network.named_parameters()):
-        raise UnusableCheckpoint("its weights are not finite numbers: that training had diverged")
+        raise UnusableCheckpoint("its weights are not finite: the training had diverged")
     moments = _moments(state["optimizer"], optimizer)
     progress = _progress(state["progress"])
     network.load_state_dict(state["network"])
-    # Its settings are those of the configuration, whatever the checkpoint says.
+    # Optimizer settings come from the configuration, regardless of the checkpoint.
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     return progress, computed
 
 
 def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """What an optimiser keeps of a parameter, as it is before the first step; on the parameter's device."""
+    """Initial optimizer state of a parameter, before the first step, on the parameter's device."""
     step = torch.zeros((), device=parameter.device)
     if not isinstance(optimizer, torch.optim.Adafactor):
         first, second = torch.zeros_like(parameter), torch.zeros_like(parameter)
@@ -192,31 +191,31 @@ def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[s
 
 
 def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-    """The moments of each parameter by its number, of the shapes that the optimiser has."""
+    """The moments of each parameter by its number, with the shapes expected by the optimizer."""
     own = optimizer.state_dict()["param_groups"]
     try:
         moments, groups = state["state"], [group["params"] for group in state["param_groups"]]
         numbers = set(moments)
     except (TypeError, LookupError):
-        raise UnusableCheckpoint("it holds no optimizer") from None
+        raise UnusableCheckpoint("it contains no optimizer") from None
     if not isinstance(moments, dict) or groups != [group["params"] for group in own]:
-        raise UnusableCheckpoint("its optimizer is one of other parameters")
+        raise UnusableCheckpoint("its optimizer has other parameters")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     expected = dict(zip((number for group in groups for number in group), parameters, strict=True))
     if not numbers <= set(expected):
-        raise UnusableCheckpoint("its optimizer is one of other parameters")
+        raise UnusableCheckpoint("its optimizer has other parameters")
     for number, values in moments.items():
         like = fresh_moments(optimizer, expected[number])
         _check_tensors(values, like, f"parameter {number}'s moments")
-        # The optimiser raises a number to this power, or the reverse.
+        # The optimizer uses the step count as an exponent, or as the base of a power.
         if not 0 <= float(values["step"]) < _MOST_STEPS:
-            raise UnusableCheckpoint(f"parameter {number}'s moments are of no number of steps that can be")
+            raise UnusableCheckpoint(f"the step count of parameter {number}'s moments is invalid")
     return moments
 
 
 def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> None:
     if not isinstance(values, dict) or set(values) != set(expected):
-        raise UnusableCheckpoint(f"it holds other tensors than {whose}")
+        raise UnusableCheckpoint(f"its tensors differ from {whose}")
     for name, like in expected.items():
         value = values[name]
         plain = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
@@ -227,23 +226,23 @@ def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> N
 def _progress(values: Any) -> Progress:
     types = {field.name: type(field.default) for field in fields(Progress)}
     if not isinstance(values, dict) or set(values) != set(types):
-        raise UnusableCheckpoint("it doesn't say how far the training was")
+        raise UnusableCheckpoint("it does not specify the training's progress")
     for name, kind in types.items():
         if (
             type(values[name]) is not kind
             or not math.isfinite(values[name])
             or (kind is int and values[name] < 0)
         ):
-            raise UnusableCheckpoint(f"progress: {name} is not a number that it can be")
+            raise UnusableCheckpoint(f"progress: {name} has an invalid value")
     return Progress(**values)
 
 
 class UnusableCheckpoint(Exception):
-    """Why a checkpoint can't be gone on from, in one clause."""
+    """Reason why training cannot resume from a checkpoint, as one clause."""
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain containers to a file, and don't return before the disk has them."""
+    """Write tensors and plain containers to a file, and return only after they are on disk."""
     with path.open("wb") as stream:
         stream.write(bytes(_LINE))
         digest = _Digest(stream)
@@ -255,30 +254,30 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """What a file holds, on the CPU; `UnusableCheckpoint` if it is damaged, or not made of data alone."""
+    """The content of a file, on the CPU; `UnusableCheckpoint` if damaged or not pure data."""
     try:
         with path.open("rb") as stream:
             line = stream.read(_LINE)
             if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
-                raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
+                raise UnusableCheckpoint("damaged: the header is not that of a checkpoint")
             if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
-                raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
+                raise UnusableCheckpoint("damaged: its sha256 differs from the recorded one")
             stream.seek(_LINE)
             if stream.read(len(_ZIP)) != _ZIP:
-                raise UnusableCheckpoint("damaged: it holds no checkpoint")
+                raise UnusableCheckpoint("damaged: it contains no checkpoint")
             stream.seek(_LINE)
             # weights_only: tensors and plain containers, never code.
             return torch.load(stream, map_location="cpu", weights_only=True)
     except UnusableCheckpoint:
         raise
     except OSError as error:
-        raise UnusableCheckpoint(f"can't be read: {error.strerror}") from None
-    except Exception as error:  # what unpickling raises is without number
-        raise UnusableCheckpoint(f"damaged, or not made of data alone: {error_text(error)}") from None
+        raise UnusableCheckpoint(f"cannot be read: {error.strerror}") from None
+    except Exception as error:  # unpickling raises arbitrary exceptions
+        raise UnusableCheckpoint(f"damaged, or not pure data: {error_text(error)}") from None
 
 
 class _Digest:
-    """A stream's `write`, and the SHA-256 of all that was written."""
+    """A stream's `write`, with the SHA-256 of everything written."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.flush = stream, stream.flush
@@ -290,16 +289,17 @@ class _Digest:
 
 
 class Lock:
-    """A lock on the file `path`, which is made with its directory, and removed with the lock."""
+    """A lock on the file `path`, which is created with its directory and removed on release."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
 
     def take(self, what: str) -> None:
-        """Take the lock, for good or until `release`; `ModelError` says who holds it, running `what`.
+        """Take the lock until `release` or exit; `ModelError` names the process that holds it, running
+        `what`.
 
-        Where the file system has no locks, a line of the log says so, and nobody is kept away.
+        If the file system does not support locks, this is logged and no process is excluded.
         """
         for _ in range(_ATTEMPTS):
             handle = self._opened()
@@ -311,23 +311,23 @@ class Lock:
                 holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
                 os.close(handle)
                 raise ModelError(
-                    f"{self.path.parent}: {what} is running already ({holder}): wait for its end"
+                    f"{self.path.parent}: {what} is already running ({holder}). Wait until it ends"
                 ) from None
             except OSError as error:
-                log(f"warning: {self.path}: can't be locked ({error.strerror}): {what} may run twice")
+                log(f"warning: {self.path}: cannot be locked ({error.strerror}): {what} may run twice")
             if self._is_there(handle):
                 self._handle = handle
                 since = time.strftime("%Y-%m-%d %H:%M:%S%z")
                 text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
-                with suppress(OSError):  # a full disk: the lock holds without a word
+                with suppress(OSError):  # a full disk: the lock works without this text
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, text.encode(), 0)
                 return
             os.close(handle)
-        raise UsageError(f"{self.path}: can't be written: it is removed again and again")
+        raise UsageError(f"{self.path}: cannot be written: it is removed repeatedly")
 
     def release(self) -> None:
-        """Free the lock and remove its file, and its directory if nothing else is in it."""
+        """Release the lock and remove its file, and its directory if empty."""
         if self._handle is None:
             return
         with suppress(OSError):
@@ -341,13 +341,13 @@ class Lock:
         make_parent(self.path)
         try:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:  # who held the lock has just removed the directory
+        except FileNotFoundError:  # the previous holder has just removed the directory
             return None
         except OSError as error:
-            raise UsageError(f"{self.path}: can't be written: {error.strerror}") from None
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def _is_there(self, handle: int) -> bool:
-        """Whether what was locked is still the file, which who held it before may just have removed."""
+        """Whether the locked file is still at its path: the previous holder may just have removed it."""
         try:
             return os.path.samestat(os.fstat(handle), self.path.lstat())
         except FileNotFoundError:

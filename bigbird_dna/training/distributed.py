@@ -1,4 +1,4 @@
-"""Where this process runs, among those of `torchrun`; in which precision, and when it has to stop."""
+"""Distributed training with `torchrun`, numerical precision, and stopping in time."""
 
 import math
 import os
@@ -28,20 +28,20 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    """Autocast to bfloat16 if asked for, or by `auto` where the device computes in it natively."""
+    """Autocast to bfloat16 if requested or, with `auto`, natively supported by the device."""
     if chosen_precision(device, precision) == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
 
 
 def chosen_precision(device: torch.device, precision: Precision) -> Precision:
-    """What `auto` stands for on a device: bfloat16 where it computes in it natively, or else float32."""
+    """The precision for `auto` on a device: bfloat16 if natively supported, else float32."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        # It is absent from older releases; without it float32 is the safe choice.
+        # Older releases lack this function; float32 is then the safe choice.
         capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return "bfloat16" if native else "float32"
@@ -49,9 +49,9 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
 
 @dataclass(frozen=True)
 class World:
-    """This process among all that train together; `at_end` is done when it leaves them, whatever happens.
+    """This process among all processes of a training; `at_end` is always executed when it leaves them.
 
-    It has to be done before the time `ends` (seconds since 1970): see `Stopping`.
+    Training must finish before the time `ends` (seconds since 1970): see `Stopping`.
     """
 
     rank: int
@@ -74,9 +74,9 @@ class World:
         return dict(zip(values, tensor.tolist(), strict=True))
 
     def first(self, call: Callable[[], T]) -> T:
-        """What `call` gives on the first process, on every process; a user's error of it is raised on all.
+        """Return the first process's result of `call` on every process; its user errors are raised on all.
 
-        Any other error is the first process's own; the others raise `RuntimeError`.
+        Any other error is raised on the first process; the others raise `RuntimeError`.
         """
         if self.size == 1:
             return call()
@@ -87,7 +87,7 @@ class World:
                 found[0] = call()
             except BigBirdDnaError as error:
                 found[1] = error
-            except Exception as error:  # the others would wait for as long as this process lives
+            except Exception as error:  # otherwise the other processes would wait until this one ends
                 own = error
                 found[1] = RuntimeError(f"the first process failed: {error_text(error)}")
         dist.broadcast_object_list(found, src=0)
@@ -98,13 +98,13 @@ class World:
         return found[0]  # type: ignore[no-any-return]
 
     def overwrite(self, tensors: Iterable[Tensor]) -> None:
-        """Give each tensor, of the same shape on every process, the first one's values."""
+        """Set each tensor, of equal shape on every process, to the first process's values."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
     def gather(self, value: T) -> list[T]:
-        """The value of each process, by rank, on every process."""
+        """The values of all processes, by rank, on every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -112,11 +112,11 @@ class World:
         return values
 
     def divide(self, items: Sequence[S], work: Callable[[Sequence[S]], npt.NDArray[N]]) -> npt.NDArray[N]:
-        """What `work` makes of items, a row each in their order, on every process; each does a part."""
+        """Distribute items over processes; every process returns all rows of `work`, in the items' order."""
         if self.size == 1:
             return work(items)
         parts = self.gather(work(items[self.rank :: self.size]))
-        filled = next((part for part in parts if len(part)), parts[0])  # the form of no rows isn't known
+        filled = next((part for part in parts if len(part)), parts[0])  # an empty part has an unknown shape
         whole = np.empty((len(items), *filled.shape[1:]), filled.dtype)
         for rank, part in enumerate(parts):
             if len(part):
@@ -124,12 +124,12 @@ class World:
         return whole
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until all processes reach this call."""
         if self.size > 1:
             dist.barrier()
 
     def leave(self) -> None:
-        """Take leave of the others together, before the first process goes on alone to publish."""
+        """Leave the process group together, before the first process alone writes results."""
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
@@ -137,7 +137,7 @@ class World:
 
 @contextmanager
 def world(device_name: str = "auto", ends: float = math.inf) -> Iterator[World]:
-    """Join the processes that `torchrun` started (NCCL on GPUs, gloo on CPUs), or be alone without it."""
+    """Join the processes started by `torchrun` (NCCL on GPUs, gloo on CPUs), or be the only process."""
     device = choose_device(device_name)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -155,36 +155,36 @@ def world(device_name: str = "auto", ends: float = math.inf) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-# Seconds in which further SIGTERMs are the same wish: a scheduler tells all processes of a job, and torchrun
-# and Snakemake pass on to theirs what they are told.
+# Further SIGTERMs within this number of seconds belong to the same request: a scheduler signals all processes
+# of a job, and torchrun and Snakemake forward signals to their children.
 TOGETHER = 5.0
-# Seconds kept for what comes before the first step and after the last: imports, reading, leaving.
+# Seconds reserved for work before the first step and after the last: imports, reading, exit.
 _SPARE = 60.0
 _SLURM_END = "SLURM_JOB_END_TIME"  # seconds since 1970
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d):(\d\d)", re.ASCII)
 
 
 def time_of_end(limit: str | None) -> float:
-    """When this process must have ended, in seconds since 1970; infinity: there is no limit.
+    """Latest end of this process, in seconds since 1970; infinity without a limit.
 
-    `limit` is how long it may run from now on, [D-]HH:MM:SS, else `UsageError`; None: to the Slurm job's end.
+    `limit` is the allowed run time, [D-]HH:MM:SS, else `UsageError`; None: until the Slurm job's end.
     """
     if limit is None:
         known = os.environ.get(_SLURM_END, "")
         end = float(known) if known.isascii() and known.isdecimal() else 0.0
-        return end if end > time.time() else math.inf  # of a job without a limit it may be anything
+        return end if end > time.time() else math.inf  # arbitrary for a job without a limit
     match = _TIME.fullmatch(limit)
     if match is None or int(match[3]) > 59 or int(match[4]) > 59:
-        raise UsageError(f"--time-limit {limit!r}: expected [D-]HH:MM:SS, as 23:30:00 or 2-12:00:00")
+        raise UsageError(f"--time-limit {limit!r}: expected [D-]HH:MM:SS, such as 23:30:00 or 2-12:00:00")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return time.time() + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 class Stopping:
-    """Minds SIGTERM and the time `ends` in a `with` block, in which `step` is called before each step.
+    """Context that handles SIGTERM and the time limit `ends`; `step` must be called before each step.
 
-    The first SIGTERM is a wish, and no more than noted. One that comes later than `TOGETHER` seconds after
-    it does what it did before the block.
+    The first SIGTERM is only recorded as a request to stop. One that arrives more than `TOGETHER` seconds
+    later has its previous effect.
     """
 
     def __init__(self, ends: float = math.inf) -> None:
@@ -195,7 +195,7 @@ class Stopping:
 
     def __enter__(self) -> Self:
         before = signal.getsignal(signal.SIGTERM)
-        # Python allows it in the main thread alone; whoever has it ignored wants it ignored.
+        # Python allows handlers only in the main thread; an ignored SIGTERM stays ignored.
         ours = threading.current_thread() is threading.main_thread()
         if ours and before is not None and before is not signal.SIG_IGN:
             self._before = before
@@ -208,18 +208,18 @@ class Stopping:
 
     @property
     def terminated(self) -> bool:
-        """Whether SIGTERM has come."""
+        """Whether SIGTERM was received."""
         return self._asked is not None
 
     @property
     def late(self) -> bool:
-        """Whether another step, as long as the longest so far, might not be done in time."""
+        """Whether another step, as long as the longest so far, might exceed the time limit."""
         return time.time() + _SPARE + 2 * self._longest >= self.ends
 
     def step(self) -> None:
-        """Measure how long the step before took, with all that came after it."""
+        """Measure the duration of the previous step, including all work after it."""
         now = time.monotonic()
-        if self._steps > 1:  # the first one may have compiled
+        if self._steps > 1:  # the first step may include compilation
             self._longest = max(self._longest, now - self._last)
         self._steps += 1
         self._last = now

@@ -1,4 +1,4 @@
-"""What fine-tuning starts from, a pretrained encoder or fresh weights, and what a model was made from."""
+"""Initialization of fine-tuning, from a pretrained encoder or random weights, and a model's provenance."""
 
 from abc import abstractmethod
 from collections import defaultdict
@@ -34,7 +34,8 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
 
-# What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
+# Settings that may differ between a checkpoint's encoder and the target encoder: they do not change the
+# weights.
 FREE = {
     *("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing"),
     *("max_length", "head_init"),
@@ -42,7 +43,7 @@ FREE = {
 
 
 class Initialization(NamedTuple):
-    """The encoder's configuration and tokenizer, and the pretrained model, if there is one."""
+    """The encoder's configuration and tokenizer, and the pretrained model, if any."""
 
     config: EncoderConfig
     tokenizer: Tokenizer
@@ -55,18 +56,18 @@ class Initialization(NamedTuple):
         return self.model.sha256 if self.model else None
 
     def apply(self, encoder: Encoder) -> None:
-        """Give an encoder of `config` the pretrained weights; fresh ones stay where there are none."""
+        """Load the pretrained weights into an encoder of `config`; without them the encoder is unchanged."""
         if self.model is not None:
             assert isinstance(self.model.network, PretrainingNetwork)
             encoder.load_state_dict(self.model.network.encoder.state_dict())
 
     def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
-        """What a model says of its start; `leaked` is what was `seen` of what is held out."""
+        """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
         return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
 
     def seen(self, held_out: pd.DataFrame) -> list[str]:
-        """Contigs, or named regions of divided ones, that the pretrained model says it was trained on and
-        that windows or bins `held_out` (contig, start, end) overlap; nothing if it doesn't say."""
+        """Contigs, or named regions of split contigs, in the pretrained model's recorded training data that
+        overlap the held-out windows or bins `held_out` (contig, start, end); empty without a record."""
         model = self.model
         if model is None or model.path is None:
             return []
@@ -92,22 +93,21 @@ class Initialization(NamedTuple):
 
 @dataclass(eq=False)
 class FinetuningTask(ModelTask[M]):
-    """A task on the data set in the directory `data`, whose encoder starts as a pretrained one, or with fresh
-    weights."""
+    """A task on the data set in the directory `data`, whose encoder is pretrained or randomly initialized."""
 
-    name: ClassVar[str]  # of its section of the configuration
+    name: ClassVar[str]  # name of its section of the configuration
     run: Config
     data: Path
     reference: Reference
     tokenizer_path: Path
     pretrained: Path | None
-    # What the pretrained model has seen of what is held out, once `check` was called.
+    # Held-out sequences seen by the pretrained model, set by `check`.
     leaked: Sequence[str] = field(default=(), init=False)
 
     @property
     @abstractmethod
     def section(self) -> PromoterConfig | ChromatinConfig:
-        """The run's, as the data are."""
+        """The section of the run's configuration for this task."""
 
     @property
     def config(self) -> TrainingConfig:
@@ -120,16 +120,16 @@ class FinetuningTask(ModelTask[M]):
 
     @cached_property
     def start(self) -> Initialization:
-        """What the encoder starts from: `pretrained` with its tokenizer, or where `initial` is "random" fresh
+        """The encoder's initialization: `pretrained` with its tokenizer, or, if `initial` is "random", random
         weights and the tokenizer of `tokenizer_path`.
 
-        Its positions are extended where that is allowed, which may change the rotary scale or base.
-        `ConfigError`: there is no pretrained model, or its encoder is another one.
+        Positions are extended if allowed, which may change the rotary scale or base. `ConfigError`: the
+        pretrained model is missing, or its encoder differs.
         """
         section, settings = f"{self.name}.model", self.section.model
         random = settings.initial == "random"
         if not random and self.pretrained is None:
-            raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
+            raise ConfigError(f"{section}.initial 'pretrained' needs a pretrained model")
         start = None if random or self.pretrained is None else load_pretrained(self.pretrained)
         reader = start.tokenizer if start else load_tokenizer(self.tokenizer_path)
         encoder = encoder_for(self.run.encoder, reader)
@@ -138,13 +138,13 @@ class FinetuningTask(ModelTask[M]):
         if start is None:
             return Initialization(encoder, reader, start, settings)
         if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
-            raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
+            raise ConfigError(f"{start.path}: the encoder differs from the configuration's")
         trained, wanted, extend = start.config.max_length, encoder.max_length, settings.extend_positions
         if trained != wanted:
             if extend is None or trained > wanted:
                 raise ConfigError(
-                    f"{start.path}: has {trained} positions, encoder.max_length is {wanted}; "
-                    f"too few can be extended, see {section}.extend_positions"
+                    f"{start.path}: the encoder has {trained} positions, encoder.max_length is {wanted}; "
+                    f"positions can only be increased, with {section}.extend_positions"
                 )
             assert isinstance(start.network, PretrainingNetwork)
             extended = start.network.encoder
@@ -157,7 +157,7 @@ class FinetuningTask(ModelTask[M]):
     @property
     @abstractmethod
     def held_out(self) -> pd.DataFrame:
-        """Windows or bins that aren't learnt from, with the columns contig, start and end."""
+        """Held-out windows or bins, with the columns contig, start and end."""
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -168,19 +168,19 @@ class FinetuningTask(ModelTask[M]):
         return self.start.tokenizer
 
     def identity(self) -> dict[str, Any]:
-        """What the encoder starts from as well."""
+        """Includes the encoder's initialization."""
         return super().identity() | {"start": [self.start.settings.deciding(), self.start.sha256]}
 
     def check(self) -> None:
-        """Look for held-out sequence that the pretrained model has seen."""
+        """Record held-out sequences that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
 
 
 def read_provenance(model: Path) -> dict[str, Any]:
-    """The content of `provenance.json`, {} where there is none; `DataError` or `ModelError` if it is damaged.
+    """The content of `provenance.json`, {} if missing; `DataError` or `ModelError` if it is damaged.
 
-    If they are there, "contigs" is a list of names, and "stretches" one of named regions: all that was read
-    of those contigs that were divided.
+    If present, "contigs" is a list of names, and `stretches` a list of named regions: all regions read from
+    split contigs.
     """
     path = model / RECORD
     if not path.is_file():
@@ -197,14 +197,13 @@ def read_provenance(model: Path) -> dict[str, Any]:
     except ValueError:
         regions = False
     if not regions:
-        raise ModelError(f"{path}: stretches is not a list of regions (as 22:1001-2000)")
+        raise ModelError(f"{path}: `stretches` is not a list of regions (such as 22:1001-2000)")
     return values
 
 
 def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
-    """The files that decide what a model predicts, or its calibrated probabilities; `UsageError` if
-    unsaved."""
+    """Files that determine a model's predictions, or calibrated probabilities; `UsageError` if unsaved."""
     if model.path is None:
-        raise UsageError("a piece of a job needs a model that was saved, so that others can use the same")
+        raise UsageError("--shard needs a saved model, so that all shards use the same one")
     names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
     return [path for name in names if (path := model.path / name).is_file()]

@@ -1,4 +1,4 @@
-"""The training log; the time, kernels and memory of a training; whether it has diverged.
+"""The training log; time, kernels and memory of a training; detection of divergence.
 
 Peaks are resident bytes on a CPU (Linux), allocated bytes on a GPU.
 """
@@ -26,22 +26,22 @@ from bigbird_dna.model.inference import compiled_layers
 from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
-SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
-_LONG, _TOO_LONG = 60.0, 86400.0  # seconds: an estimate is worth a line; a warning
+SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file contains all lines
+_LONG, _TOO_LONG = 60.0, 86400.0  # seconds above which an estimate is logged, or is a warning
 _SIDE = 512
-_SECONDS = 0.1  # of measuring
-# Of the rate of matrix products; the demo's training reaches a third, that of large networks two thirds.
+_SECONDS = 0.1  # duration of the measurement
+# Fraction of the matrix-product rate; the demo's training reaches a third, large networks two thirds.
 _SHARE_REACHED = 0.5
-_FLOPS = 6  # a weight and token: a product and a sum, forward once and backward twice
+_FLOPS = 6  # per weight and token: a product and a sum, once forward and twice backward
 
 _UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
-# How held-out figures begin that are numbers whatever the data are; others, as an AUROC, need two classes.
+# Prefixes of held-out metrics that are finite for any data; others, such as AUROC, need two classes.
 _NUMBERS = ("loss", "bits")
 
 
 @dataclass
 class Progress:
-    """How far a training is: steps done, tokens seen, and the sums behind the next line of its log."""
+    """Progress of a training: completed steps, tokens seen, and sums for the next log line."""
 
     step: int = 0
     tokens: int = 0
@@ -50,10 +50,10 @@ class Progress:
 
 
 class TrainingLog:
-    """Appends to a JSON-lines file and says the same on standard error.
+    """Append to a JSON-lines file and log the same on standard error.
 
-    Lines of steps beyond `progress` are removed first: that work is done again. The pace is that since the
-    line before; `seconds` are those of all training, without held-out figures.
+    Lines of steps beyond `progress` are removed first, as these steps are repeated. Speed is measured since
+    the previous line; `seconds` is the total training time, without held-out evaluation.
     """
 
     def __init__(self, path: Path, progress: Progress, steps: int) -> None:
@@ -63,7 +63,7 @@ class TrainingLog:
         found = [(line, _step(line)) for line in _lines(path)]
         kept = [line for line, step in found if step is not None and step <= progress.step]
         if broken := sum(step is None for _, step in found):
-            log(f"warning: {path}: {broken} damaged lines are left out")
+            log(f"warning: {path}: {broken} damaged lines are omitted")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
         seconds = json.loads(kept[-1]).get("seconds") if kept else None
@@ -72,7 +72,7 @@ class TrainingLog:
         self._begin(progress)
 
     def training(self, progress: Progress, *, loss: float, learning_rate: float) -> None:
-        """Append a record of training and show it, now and then, with the time that is left."""
+        """Append a training record and log it at intervals, with the remaining time."""
         now, step = time.monotonic(), progress.step
         elapsed = max(now - self.since, 1e-9)
         pace = (progress.tokens - self.tokens) / elapsed
@@ -88,8 +88,8 @@ class TrainingLog:
         log(f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left")
 
     def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
-        """Append a record of held-out figures and show it; the time they took doesn't count for the pace."""
-        self.seconds += self.step_seconds * (progress.step - self.step)  # since the last line of training
+        """Append and log held-out metrics; the time of their computation does not affect the speed."""
+        self.seconds += self.step_seconds * (progress.step - self.step)  # since the last training line
         self._write(progress.step, evaluation=values)
         self._begin(progress)
         log(
@@ -106,7 +106,7 @@ class TrainingLog:
 
 
 def _lines(path: Path) -> list[str]:
-    """Whole lines only: a killed run may have left half of its last one."""
+    """Complete lines only: a killed run may have left a partial last line."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
@@ -114,12 +114,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _step(line: str) -> int | None:
-    """The step that a line is of; None: it isn't a line of a log, which is printable ASCII alone."""
+    """The step of a line; None if the line is not from a log, which is printable ASCII."""
     text = line.removesuffix("\n")
     if not (text.startswith("{") and text.isascii() and text.isprintable()):
         return None
     try:
-        step = json.loads(line)["step"]  # figures may be NaN
+        step = json.loads(line)["step"]  # metrics may be NaN
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return step if type(step) is int else None
@@ -128,7 +128,7 @@ def _step(line: str) -> int | None:
 def log_duration(
     network: nn.Module, batches: Sequence[Mapping[str, Tensor]], steps: int, world: World
 ) -> None:
-    """Say before the first step on a CPU, where large networks take years, how long all will take."""
+    """Log the expected duration before the first step on a CPU, where large networks take years."""
     if world.device.type != "cpu":
         return
     tokens = sum(int(batch["lengths"].sum()) for batch in batches)
@@ -140,12 +140,12 @@ def log_duration(
         f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
         f"{duration(seconds)} on this CPU"
     )
-    less = "a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less"
+    less = "use a smaller encoder (as in workflow/config/minimal.yaml) or a GPU"
     log(line if seconds < _TOO_LONG else f"warning: {line}; {less}")
 
 
 def matrix_rate() -> float:
-    """Floating-point operations a second of float32 matrix products, with torch's present threads."""
+    """Floating-point operations per second of float32 matrix products, with torch's current threads."""
     left = torch.ones(_SIDE, _SIDE)
     right = torch.ones(_SIDE, _SIDE)
     left @ right
@@ -157,10 +157,10 @@ def matrix_rate() -> float:
 
 
 def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -> float:
-    """Seconds that `steps` steps of `tokens` tokens take, within a factor of about two.
+    """Seconds for `steps` steps of `tokens` tokens, within a factor of about two.
 
-    Counted are products with weights, not attention itself; a network that isn't read token by token says
-    itself how many a token takes, as `products_a_token`.
+    Only products with weights are counted, not attention itself. A network that does not process every token
+    separately provides the products per token as `products_a_token`.
     """
     products = getattr(network, "products_a_token", None)
     if products is None:
@@ -170,7 +170,7 @@ def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit of which there are two, to one or two digits: 3 days, 41 years."""
+    """A duration in the largest unit of which it contains at least two, such as 3 days or 41 years."""
     for unit, size in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
@@ -178,17 +178,17 @@ def duration(seconds: float) -> str:
 
 
 def diverged(step: int, what: str) -> DataError:
-    """The error of a training in which something is no number after a step."""
+    """The error for a training in which a value is not finite after a step."""
     return DataError(
-        f"step {step}: {what}: training has diverged; a lower learning_rate or a longer warm-up may help"
+        f"step {step}: {what}: training has diverged; try a lower learning_rate or a longer warm-up"
     )
 
 
 def check_weights(network: nn.Module, step: int, world: World) -> None:
-    """`DataError` on every process if, after a step, weights on one of them are NaN or infinite."""
+    """`DataError` on every process if, after a step, weights on any process are NaN or infinite."""
     finite = all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters())
     if world.sum({"broken": float(not finite)})["broken"]:
-        raise diverged(step, "the weights are not finite numbers")
+        raise diverged(step, "the weights are not finite")
 
 
 def check_figures(figures: Mapping[str, float], step: int) -> None:
@@ -199,31 +199,31 @@ def check_figures(figures: Mapping[str, float], step: int) -> None:
 
 
 STRICT = ("cuda",)
-"""Devices where a training that goes by the slow route takes days in which a GPU has little to do."""
+"""Devices where the slow route is an error: training would take days, with the device mostly idle."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as mallopt(3) numbers them
-_KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; what the functions take is an int
-# What the library itself comes to in a program of large buffers.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers as in mallopt(3)
+_KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; the functions take an int
+# Values that the library itself reaches in programs with large buffers.
 _USUAL_MMAP, _USUAL_TRIM = 32 << 20, 64 << 20
 
 PROCESS, MACHINE = Path("/proc/self/status"), Path("/proc/meminfo")
 CLEAR_REFS = Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # to clear_refs: the highest resident size becomes the present one; man 5 proc
+RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see man 5 proc
 
 
 @contextmanager
 def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> Iterator[None]:
-    """In the block, say on the first process which routes attention takes, each once, and why.
+    """Log on the first process, once each, the attention routes used in the context, with the reason.
 
-    With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it can't, or on a GPU
-    attention would give way to a slower route, and `allow_slow_attention` doesn't allow that.
+    With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it cannot, or attention on a
+    GPU would use a slower route without `allow_slow_attention`.
     """
 
     def log_choice(choice: Choice) -> None:
         if choice.gave_way and world.device.type in STRICT and not config.allow_slow_attention:
             raise ConfigError(
-                f"attention would be computed by the slower route {choice.route}, as {choice.reason}: "
-                "allow_slow_attention: true in the section of this training allows it"
+                f"attention would use the slower route {choice.route}, because {choice.reason}; to allow "
+                "this, set allow_slow_attention: true in this training's section"
             )
         if world.is_first:
             log(str(choice))
@@ -234,10 +234,10 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Keep memory that a training step frees for the next step; give it back at the end of the block.
+    """Keep memory freed by a training step for the next step; return it at the end of the context.
 
-    The GNU C library gives large freed buffers back to the system, which clears them page by page when they
-    are asked for again: a tenth of a training step on a CPU. Without glibc nothing happens.
+    The GNU C library returns large freed buffers to the system, which clears them page by page when they are
+    allocated again: a tenth of a training step on a CPU. Without glibc nothing happens.
     """
     try:
         library = ctypes.CDLL(None)
@@ -245,7 +245,7 @@ def freed_memory_kept() -> Iterator[None]:
     except (OSError, AttributeError, TypeError):
         yield
         return
-    # Older versions take at most 32 MiB here, and answer 0.
+    # Older versions accept at most 32 MiB here, and return 0.
     if not adjust(_MMAP_THRESHOLD, _KEPT_MMAP):
         adjust(_MMAP_THRESHOLD, _USUAL_MMAP)
     adjust(_TRIM_THRESHOLD, _KEPT_TRIM)
@@ -258,15 +258,15 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 def begin_memory_peak(device: torch.device) -> int | None:
-    """Give back what is free, and begin a new measurement of `memory_peak`; bytes in use now, None where the
-    system can't say, or can't measure a peak."""
+    """Release free memory and start a new measurement of `memory_peak`; returns the bytes in use, or None if
+    the system cannot report them or measure a peak."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
-    with suppress(OSError, AttributeError):  # glibc keeps free pages, which hide what a call takes
+    with suppress(OSError, AttributeError):  # glibc keeps free pages, which hide the memory of a call
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
         CLEAR_REFS.write_text(RESET_PEAK)
@@ -276,7 +276,7 @@ def begin_memory_peak(device: torch.device) -> int | None:
 
 
 def memory_peak(device: torch.device) -> int | None:
-    """Most bytes in use at any time since `begin_memory_peak`."""
+    """Maximum bytes in use since `begin_memory_peak`."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)
@@ -284,7 +284,7 @@ def memory_peak(device: torch.device) -> int | None:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that could still be taken; none where the system can't say."""
+    """Bytes still available; None if the system cannot report them."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -292,7 +292,7 @@ def available_memory(device: torch.device) -> int | None:
 
 
 def _bytes(path: Path, key: str) -> int | None:
-    """A line `key: 123 kB` of one of the system's files."""
+    """The value in bytes of a line `key: 123 kB` of a system file."""
     with suppress(OSError):
         for line in path.read_text().splitlines():
             name, _, value = line.partition(":")

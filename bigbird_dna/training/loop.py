@@ -1,7 +1,7 @@
-"""The training loop: plain torch, one or more processes, killed and resumed without a trace in the result.
+"""The training loop: plain torch, one or more processes, identical results after a kill and resume.
 
-All randomness of step s is drawn from generators seeded by (seed, s, …): a checkpoint needs weights, moments
-and the step alone. Axes: N rows of a process, n those of a micro-batch, L tokens.
+All random numbers of step s come from generators seeded by (seed, s, …): a checkpoint needs only weights,
+moments and step. Axes: N rows of a process, n rows of a micro-batch, L tokens.
 """
 
 import math
@@ -37,22 +37,22 @@ from bigbird_dna.training.log import (
 Batch = dict[str, Tensor]
 
 HOST = ("lengths", "spans")
-"""Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
-all that it has to do before."""
+"""Batch tensors that stay on the CPU, because they determine the work plan: reading them from a GPU would
+wait for all its pending work."""
 
 TOKENS = ("ids", "segments", "base_starts")
-"""Tensors of a batch that have a number for each token, (N, L)."""
+"""Batch tensors with one value per token, (N, L)."""
 
 
 def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Numbers of rows (n,) for micro-batches of these sizes, of like lengths (N,), the longest and largest
-    first."""
+    """Row numbers (n,) of micro-batches of these sizes, grouped by length (N,), longest rows and largest
+    batches first."""
     order = torch.argsort(lengths, descending=True, stable=True)
     return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
 
 
 def take_rows(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch whose tensors are all by row, without the padding that all of these have."""
+    """Selected rows of a batch of row-wise tensors, without their common padding."""
     longest = int(batch["lengths"][rows].max())
     return {
         name: value[rows, :longest].contiguous() if name in TOKENS else value[rows]
@@ -61,24 +61,24 @@ def take_rows(batch: Batch, rows: Tensor) -> Batch:
 
 
 def pinned(batch: Batch, device: torch.device) -> Batch:
-    """A batch where a GPU can fetch it by itself; for other devices the same batch."""
+    """The batch in pinned memory for a GPU; unchanged for other devices."""
     if device.type != "cuda":
         return batch
-    torch.cuda.set_device(device)  # of this thread, else memory is taken on the first GPU
+    torch.cuda.set_device(device)  # for this thread; otherwise memory is allocated on the first GPU
     return {name: value.pin_memory() for name, value in batch.items()}
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """A batch on a device, but for what `HOST` names; the host doesn't wait for it."""
+    """The batch on a device, except the tensors in `HOST`, without waiting for the copy."""
     return {
         name: value if name in HOST else value.to(device, non_blocking=True) for name, value in batch.items()
     }
 
 
 class Epochs:
-    """Indices of examples, epoch after epoch, each in an order of its own.
+    """Indices of examples over successive epochs, each shuffled separately.
 
-    `members` gives those of an epoch by its number, at least `size`; of more than that a part is left out.
+    `members` returns at least `size` examples of an epoch by its number; only `size` of them are used.
     """
 
     def __init__(self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]) -> None:
@@ -91,13 +91,13 @@ class Epochs:
         self._order = order
 
     def indices(self, first: int, count: int) -> list[int]:
-        """Those at the places `first … first + count` of all epochs in a row."""
+        """Indices at positions `first` to `first + count` (exclusive) of all concatenated epochs."""
         places = (divmod(place, self.size) for place in range(first, first + count))
         return [int(self._order(epoch)[place]) for epoch, place in places]
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Linear warm-up, cut to the training's length, then linear decay to zero; `step` counts from 0."""
+    """Linear warm-up, at most as long as the training, then linear decay to zero; `step` counts from 0."""
     warmup = min(config.warmup_steps, steps)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup
@@ -105,10 +105,10 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
 
 
 def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """AdamW or Adafactor, with decay on matrices only: biases and LayerNorm weights have none, as in BERT.
+    """AdamW or Adafactor; weight decay excludes biases and LayerNorm weights, as in BERT.
 
-    Adafactor (Shazeer and Stern 2018) keeps no first moment and of the second the means of rows and columns;
-    its rates are relative to the size of the weights.
+    Adafactor (Shazeer and Stern 2018) stores no first moment, and only row and column means of the second;
+    its rates are relative to the weights' magnitude.
     """
     decayed = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
     others = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
@@ -118,7 +118,7 @@ def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.O
     ]
     if config.method == "adafactor":
         return torch.optim.Adafactor(groups, lr=config.learning_rate)
-    # One pass over each tensor: on a CPU an eighth of the time of the plain one.
+    # Fused: one pass over each tensor, an eighth of the default's time on a CPU.
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
 
 
@@ -126,40 +126,40 @@ LOG_STEPS = 10
 
 
 class Objective(Protocol):
-    """What is trained: batches, their loss, and figures on held-out data."""
+    """A training objective: batches, their loss, and metrics on held-out data."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some rows (n,) of a batch: a micro-batch."""
+        """Selected rows (n,) of a batch: a micro-batch."""
         return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Numbers of loss terms in a batch; their sums over the global batch are the loss's divisors."""
+        """Numbers of loss terms in a batch; their sums over the global batch divide the loss."""
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """This batch's share of the global batch's loss; what `HOST` names is on the CPU."""
+        """This batch's part of the global batch's loss; the tensors in `HOST` are on the CPU."""
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Figures on held-out data, equal on every process; `loss…` and `bits…` are to be finite."""
+        """Metrics on held-out data, equal on every process; `loss…` and `bits…` must be finite."""
 
 
 @freed_memory_kept()
 def train_network(
     network: nn.Module, objective: Objective, config: TrainingConfig, store: CheckpointStore, world: World
 ) -> Progress:
-    """Train `network` in place for `config.steps` steps, or what is left of them.
+    """Train `network` in place for `config.steps` steps, or the remaining ones.
 
-    The global batch of a step is the same for any number of processes and micro-batches; without a checkpoint
-    all of them begin with the weights of the first. `ConfigError`: `batch_size` can't be divided, or as of
-    `chosen_kernels`. `DataError`: something is no finite number any more; a checkpoint that is left has
-    finite weights that gave a finite loss. `Stopped`: SIGTERM came, or `world` is about to end, on every
-    process after the same step, at least one, whose checkpoint is saved.
+    A step's global batch is the same for any number of processes and micro-batches. Without a checkpoint, all
+    processes begin with the first one's weights. `ConfigError`: `batch_size` cannot be divided, or as in
+    `chosen_kernels`. `DataError`: a value is not finite; any remaining checkpoint has finite weights that
+    gave a finite loss. `Stopped`: SIGTERM was received, or the time limit of `world` is near; every process
+    stops after the same step, at least one, and a checkpoint is saved.
     """
     if config.batch_size < world.size * config.grad_accumulation:
         raise ConfigError(
-            f"batch_size {config.batch_size} can't be divided among {world.size} processes × "
+            f"batch_size {config.batch_size}: must be at least {world.size} processes × "
             f"{config.grad_accumulation} micro-batches"
         )
     network.to(world.device)
@@ -167,7 +167,7 @@ def train_network(
     progress = world.first(lambda: store.restore(network, optimizer))
     if world.size > 1 and progress.step:
         _share_moments(optimizer, world)
-    # It gives all processes the weights of the first.
+    # Broadcasts the first process's weights to all.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
@@ -195,9 +195,9 @@ def train_network(
 
 @dataclass
 class _Steps:
-    """What comes of a step beside weights: its loss, a line of the log, figures, a checkpoint.
+    """Results of a step other than weights: loss, log line, metrics, checkpoint.
 
-    It comes with the next step's batch, as both need sums over the processes: one reduction has them all.
+    They are handled with the next step's batch: both need sums over processes, computed in one reduction.
     """
 
     network: nn.Module
@@ -210,17 +210,17 @@ class _Steps:
     log: TrainingLog | None
     cast: Any
     _saved: int  # the step of the last checkpoint
-    _loss: Tensor | None = None  # of the step that isn't settled yet: this process's part
+    _loss: Tensor | None = None  # this process's loss of the step that is not settled yet
     _tokens: float = 0.0
     _rate: float = 0.0
 
     def made(self, loss: Tensor, batches: list[Batch]) -> None:
-        """Take note of a step, for `settle`."""
+        """Record a step for `settle`."""
         self._loss = loss
         self._tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
 
     def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
-        """Finish the step before, if there is one, and get ready for the next; the sums of its `counts`."""
+        """Finish the previous step, if any, and prepare the next; returns the sums of its `counts`."""
         own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
         wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late)}
         sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
@@ -238,7 +238,7 @@ class _Steps:
     def _finish(self, sums: dict[str, float]) -> None:
         progress, config = self.progress, self.config
         if not math.isfinite(sums["loss"]):
-            # A checkpoint of just the weights that gave no number: the one before it has done better.
+            # The last checkpoint contains exactly the failing weights; the previous one is better.
             if self.world.is_first and self._saved == progress.step:
                 self.store.withdraw()
             raise diverged(progress.step + 1, f"the loss is {sums['loss']}")
@@ -256,7 +256,7 @@ class _Steps:
             if self.log:
                 self.log.training(progress, loss=mean, learning_rate=self._rate)
         if measured or saved:
-            # The loss was that of the weights before the step.
+            # The loss was computed with the weights before the step.
             check_weights(self.network, progress.step, self.world)
         if measured:
             self.network.eval()
@@ -280,8 +280,8 @@ class _Steps:
         self._save()
         self.world.wait()  # torchrun ends all processes once one has ended
         raise Stopped(
-            f"stopped after step {self.progress.step:,} of {self.config.steps:,} ({why}): a checkpoint is "
-            "saved, and the same command goes on from it",
+            f"stopped after step {self.progress.step:,} of {self.config.steps:,} ({why}): checkpoint saved. "
+            "Run the same command again to resume",
             silent=not self.world.is_first,
         )
 
@@ -294,7 +294,7 @@ def backward(
     world: World,
     cast: Any,
 ) -> Tensor:
-    """Add up a step's gradients over micro-batches and processes; returns this process's part of the loss."""
+    """Accumulate a step's gradients over micro-batches and processes; return this process's loss part."""
     step_loss = torch.zeros((), device=world.device)
     for number, batch in enumerate(batches):
         waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
@@ -310,9 +310,9 @@ def backward(
 def prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
-    """Batches of this process by step; the next step's are made while the current one computes."""
+    """Batches of this process by step; the next step's batches are prepared during the current step."""
     shares = world.size * config.grad_accumulation
-    # As even as they can be: of a batch that isn't a multiple, some have one more.
+    # As even as possible; if not divisible, some parts have one more example.
     bounds = [config.batch_size * share // shares for share in range(shares + 1)]
     own = bounds[world.rank * config.grad_accumulation :][: config.grad_accumulation + 1]
     sizes = [end - first for first, end in pairwise(own)]
@@ -321,7 +321,7 @@ def prefetched(
         whole = objective.batch(step, own[0], sum(sizes))
         if len(sizes) == 1:
             return [pinned(whole, world.device)]
-        # An example may be several rows, as of a step on shorter inputs.
+        # An example may have several rows, as in a step with shorter inputs.
         more = len(whole["lengths"]) // sum(sizes)
         chosen = by_length(whole["lengths"], [more * size for size in sizes])
         return [pinned(objective.part(whole, rows), world.device) for rows in chosen]
@@ -333,13 +333,13 @@ def prefetched(
 def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
     """Give every process the moments that the first one has read."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    # A parameter that no loss has depended on has none.
+    # Parameters that never affected a loss have no moments.
     numbers = world.first(lambda: [n for n, one in enumerate(parameters) if one in optimizer.state])
     for number in numbers:
         one = parameters[number]
         fresh = fresh_moments(optimizer, one)
         if world.is_first:
-            # Adafactor counts its steps on the host, where a GPU's processes can't share them.
+            # Adafactor counts its steps on the host, where GPU processes cannot broadcast them.
             found = optimizer.state[one]
             found["step"] = found["step"].to(one.device)
         else:

@@ -1,4 +1,4 @@
-"""One training run: a `Task` says what is trained and what is written at its end, and `train` does it."""
+"""Training runs: a `Task` defines what is trained and what is written at the end; `train` executes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult(Generic[N]):
-    """A network that has made all its steps, in evaluation mode, and what it was trained with."""
+    """A fully trained network, in evaluation mode, with its training context."""
 
     network: N
     objective: Objective
@@ -42,26 +42,26 @@ class TrainingResult(Generic[N]):
 
     @property
     def log(self) -> Path:
-        """The training log, a file beside the checkpoints."""
+        """The training log, a file next to the checkpoints."""
         return self.store.log_path
 
     @property
     def effort(self) -> dict[str, int]:
-        """What the training took, for its metrics."""
+        """Steps and tokens of the training, for its metrics."""
         return {"steps": self.progress.step, "tokens_seen": self.progress.tokens}
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
 
 class Training(ABC, Generic[N]):
-    """A network that is to be trained. Methods are called in this order, `check`, `initialize` and `describe`
-    on the first process alone."""
+    """A network to be trained. Methods are called in this order; `check`, `initialize` and `describe` only on
+    the first process."""
 
     keep: ClassVar[Keep] = "last"
-    """The weights that stay: those after the last step, or those of the lowest held-out loss."""
+    """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
 
     @property
     @abstractmethod
@@ -70,34 +70,34 @@ class Training(ABC, Generic[N]):
 
     @property
     def encoder(self) -> EncoderConfig | None:
-        """The configuration of the network's encoder, if it has one."""
+        """The configuration of the network's encoder, if any."""
         return None
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What decides the weights beside `encoder` and `config`; a task of another has other checkpoints."""
+        """What determines the weights, except `encoder` and `config`; it also names the checkpoints."""
 
     def check(self) -> None:
-        """Look for damage in what is read, before anything is written."""
+        """Check the inputs for damage before anything is written."""
 
     @abstractmethod
     def build(self) -> N:
-        """The network with fresh weights, drawn from torch's generator, which has just been seeded."""
+        """The network with random initial weights from torch's generator, which was just seeded."""
 
     @abstractmethod
     def objective(self, network: N, world: World) -> Objective:
         """Batches, their loss and held-out metrics."""
 
     def initialize(self, network: N) -> None:
-        """Change the fresh weights in place, where there is no checkpoint; others get the first process's."""
+        """Change the initial weights in place, without a checkpoint; other processes get the first one's."""
 
     @abstractmethod
     def describe(self, network: N) -> str:
-        """What is trained and on how much data, for the log."""
+        """Description of the training and its data, for the log."""
 
 
 class Task(Training[N], Generic[N, M]):
-    """A training, the files that it reads, and those that it writes at its end. Making one reads nothing."""
+    """A training with its input files and the results written at its end. Creating a task reads nothing."""
 
     @property
     @abstractmethod
@@ -106,7 +106,7 @@ class Task(Training[N], Generic[N, M]):
 
     @abstractmethod
     def measure(self, trained: TrainingResult[N]) -> M:
-        """What all processes compute with the trained network, in float32 and in inference mode."""
+        """Computations of all processes with the trained network, in float32 and inference mode."""
 
     @abstractmethod
     def write(self, directory: Path, trained: TrainingResult[N], measured: M) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Task(Training[N], Generic[N, M]):
 
 
 class ModelTask(Task[nn.Module, M]):
-    """A task that ends in a model directory."""
+    """A task that produces a model directory."""
 
     @property
     @abstractmethod
@@ -129,10 +129,10 @@ class ModelTask(Task[nn.Module, M]):
     @property
     @abstractmethod
     def settings(self) -> Settings:
-        """What the model is for."""
+        """The task settings of the model."""
 
     def identity(self) -> dict[str, Any]:
-        """Task and tokenizer; a task adds what else decides its weights."""
+        """Task and tokenizer; a task adds everything else that determines its weights."""
         return {"task": self.settings.task, "tokenizer": self.tokenizer.sha256}
 
     def build(self) -> nn.Module:
@@ -150,7 +150,7 @@ class ModelTask(Task[nn.Module, M]):
         metrics: dict[str, Any],
         calibration: Calibration | None = None,
     ) -> None:
-        """Write the model with its training log; with `calibration` it can give calibrated probabilities."""
+        """Write the model with its training log; `calibration` enables calibrated probabilities."""
         files = {LOG: trained.log}
         write_model(directory, self.model(trained), provenance, metrics, files, calibration=calibration)
 
@@ -158,7 +158,7 @@ class ModelTask(Task[nn.Module, M]):
 def write_network(
     directory: Path, encoder: EncoderConfig, trained: TrainingResult[N], result: dict[str, Any]
 ) -> None:
-    """Write a network without tokenizer, which is no model: result, log, the encoder's keys, weights."""
+    """Write a network without tokenizer (not a model): result, log, the encoder's keys, weights."""
     weights = {name: value.cpu().contiguous() for name, value in trained.network.state_dict().items()}
     save_file(weights, directory / "weights.safetensors")
     write_json(directory / "encoder.json", encoder.model_dump(mode="json"))
@@ -168,10 +168,10 @@ def write_network(
 
 
 def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> dict[str, Any]:
-    """Train, or go on training, and write the directory `output`, whole or not at all; returns the metrics.
+    """Train, or resume training, and write the directory `output` atomically; returns the metrics.
 
-    Every process of `world` calls this; those beside the first return {}. `UsageError`: `output` can't be
-    written, or holds what no earlier run wrote; others as of `fit`, the task and the loop.
+    Every process of `world` calls this; all but the first return {}. `UsageError`: `output` cannot be
+    written, or contains files not from an earlier run. Other errors: see `fit`, the task and the loop.
     """
     check_directory(output, [*task.inputs, checkpoints])
     trained = fit(task, checkpoints, world)
@@ -187,8 +187,8 @@ def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> di
 
 
 def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
-    """Train a network, or go on from its checkpoints, which stay; `ModelError` on every process if they are
-    damaged, or the same training is running elsewhere."""
+    """Train a network, or resume from its checkpoints, which are kept. `ModelError` on every process if they
+    are damaged, or the same training is running elsewhere."""
     store = checkpoint_store(task, checkpoints, world)
     world.first(task.check)
     world.first(lambda: store.lock.take("this training"))
@@ -196,7 +196,7 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     torch.manual_seed(task.config.seed)
     network = task.build()
     objective = task.objective(network, world)
-    # The others get the first one's weights once the network is wrapped to train in parallel.
+    # The other processes get the first one's weights when the network is wrapped for parallel training.
     world.first(lambda: None if store.exists else task.initialize(network))
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
@@ -208,7 +208,7 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
 
 
 def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> CheckpointStore:
-    """The checkpoints of a training, named by what decides its weights; nothing is written yet."""
+    """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
     config, encoder = task.config, task.encoder
     identity = {"training": config.deciding(), **task.identity()}
     computed: dict[str, Computed] = {

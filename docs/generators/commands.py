@@ -1,4 +1,4 @@
-"""The page of all commands, from the application that `bigbird-dna` runs."""
+"""Generate the page of all commands from the application that `bigbird-dna` runs."""
 
 import inspect
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from .markdown import code, escaped, paragraphs, table
 _INTRODUCTION = """\
 # Commands
 
-Made from the commands themselves; `bigbird-dna COMMAND --help` says the same. What commands have in common:
+This page is generated from the commands; `bigbird-dna COMMAND --help` shows the same texts. All commands:
 
 * Results go to standard output or to `-o`, messages and the progress bar to standard error.
-* The [exit code](../reliability.md#exit-codes) is 0 when the work is done, 1 for bad data, 2 for bad usage.
-* Results appear whole or not at all ([reliability](../reliability.md#results)).
-* `RESULTS` stands for the key `results` of the [configuration](configuration.md) that the command reads.
+* The [exit code](../reliability.md#exit-codes) is 0 for success, 1 for invalid data, 2 for wrong usage.
+* Files are written atomically ([reliability](../reliability.md#results)).
+* `RESULTS` is the value of the key `results` in the [configuration](configuration.md) that the command reads.
 """
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command that `--help` shows, with its name; those of a group have the group's in front."""
+    """Yield every command that `--help` shows, with its name; names in groups begin with the group."""
     yield from _below(get_command(app), "")
 
 
@@ -36,7 +36,7 @@ def _below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     known = dict(commands())
     parts = []
     for title, names in TOP.items():
@@ -72,7 +72,7 @@ def _name(option: Any) -> str:
 
 
 def _value(option: Any) -> str:
-    """What stands behind the option; nothing behind a switch."""
+    """Return the placeholder of the option's value; a switch has none."""
     if option.is_flag:
         return ""
     kinds = {"int": "N", "integer": "N", "float": "X", "path": "PATH", "file": "PATH"}

@@ -1,4 +1,4 @@
-"""The page of all keys of the configuration, from the sections that declare them."""
+"""Generate the page of all configuration keys from the sections that declare them."""
 
 import inspect
 import json
@@ -12,9 +12,9 @@ from .markdown import code, escaped, paragraphs, table
 _INTRODUCTION = """\
 # Configuration
 
-A configuration is one YAML file. Every key has a default, so a file holds what differs; unknown keys, wrong
-types and values out of range are refused with one sentence. Lengths of sequence are in bp, lengths of model
-input in tokens. The workflow and the commands read the same files:
+A configuration is one YAML file. Every key has a default, so a file contains only the keys that differ. Unknown keys,
+wrong types and values out of range are errors. Lengths of sequences are in bp, lengths of model inputs in tokens. The
+workflow and the commands read the same files:
 
 ```console
 $ snakemake --cores 2 --configfile mine.yaml
@@ -29,7 +29,7 @@ with the demo's value.
 
 
 def section_of(field: Any) -> type[Section] | None:
-    """The section that a key holds, if it holds one."""
+    """Return the section that is the value of a key, or None."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, Section):
             return kind
@@ -37,7 +37,7 @@ def section_of(field: Any) -> type[Section] | None:
 
 
 def sections(kind: type[Section] = Config, name: str = "") -> Iterator[tuple[str, type[Section]]]:
-    """Every section under its dotted name, the whole configuration under an empty one."""
+    """Yield every section with its dotted name; the name of the whole configuration is empty."""
     yield name, kind
     for key, field in kind.model_fields.items():
         below = section_of(field)
@@ -46,7 +46,7 @@ def sections(kind: type[Section] = Config, name: str = "") -> Iterator[tuple[str
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_INTRODUCTION.rstrip()]
     for name, kind in sections():
         rows = list(_rows(kind))
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def _left_out(name: str) -> list[str]:
-    """What holds without a section, where its key says so."""
+    """Return the description of the defaults without a section, if its key has one."""
     above: type[Section] | None = Config
     *sections_above, key = name.split(".")
     for part in sections_above:
@@ -86,14 +86,14 @@ def _rows(kind: type[Section]) -> Iterator[list[str]]:
 
 
 def _plain(value: Any) -> str:
-    """A value as YAML would have it on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, float) and 0 < abs(value) < 1e-3:
         return f"{value:.1e}"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A type in words, with its bounds."""
+    """Describe a type and its bounds."""
     if "anyOf" in schema:
         return " or ".join(_type(part) for part in schema["anyOf"])
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""The page of all public names, from their docstrings; nothing is imported to read them."""
+"""Generate the page of all public names from their docstrings, without importing them."""
 
 import re
 import textwrap
@@ -29,14 +29,14 @@ the same name does.
 
 
 class Part(NamedTuple):
-    """A piece of a docstring: prose without a title, or a section such as Parameters."""
+    """A part of a docstring: prose without a title, or a section such as Parameters."""
 
     title: str
     text: str
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     package = griffe.load("bigbird_dna", search_paths=[str(ROOT)])
     found = {str(name): _target(package[str(name)]) for name in sorted(map(str, package.exports or ()))}
     public = {target.path: name for name, target in found.items()}
@@ -70,7 +70,7 @@ def _order(found: Any) -> int:
 
 
 def _entry(name: str, found: Any, public: dict[str, str]) -> str:
-    """A public name's section; `public` are the names by the paths of what they stand for."""
+    """Return the section of a public name; `public` maps the paths of objects to their names."""
     heading = f"### {escaped(name)}"
     if found.is_function:
         return "\n\n".join([heading, *_function(name, found), *_returned(found, public)])

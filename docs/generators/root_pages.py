@@ -1,4 +1,4 @@
-"""Pages that stand at the root of the repository, where GitHub and package indices look for them."""
+"""Pages at the root of the repository, where GitHub and package indexes expect them."""
 
 import os
 import re
@@ -26,10 +26,10 @@ def page(source: str) -> str:
 
 
 def relinked(text: str, source: str, place: str) -> str:
-    """Links of a file at `source` in the repository as links of the page at `place` on the site.
+    """Rewrite the links of a file at `source` in the repository for its page at `place` on the site.
 
-    A link to a file that the repository has and the site doesn't becomes text; one to nothing stays, for the
-    strict build to find.
+    Links to files that are not on the site become text. Broken links are kept, so that the strict build
+    reports them.
     """
 
     def link(found: re.Match[str]) -> str:

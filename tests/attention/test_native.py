@@ -338,9 +338,6 @@ def test_a_library_that_is_wrong_is_not_used(
 # ---- the cache, with a small source --------------------------------------------------------------------
 
 
-ALONE = "the kernel is compiled for this process alone"
-
-
 def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Lines of the log without their time."""
     return [text.partition("  ")[2] for text in capsys.readouterr().err.splitlines()]
@@ -435,9 +432,7 @@ def test_the_very_file_that_was_looked_at_is_loaded(fresh: Path, compiler: list[
         assert ctypes.CDLL(str(path)).answer() == 42
 
 
-@pytest.mark.parametrize(
-    "place", ["no folder", "open to others", "relative", "of another user", "below another user's link"]
-)
+@pytest.mark.parametrize("place", ["no folder", "open to others"])
 def test_a_cache_that_is_not_ours_alone_is_not_used(
     fresh: Path,
     compiler: list[str],
@@ -447,36 +442,19 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(
     place: str,
 ) -> None:
     """Neither to load a library that is there, nor to keep one."""
-    monkeypatch.chdir(tmp_path)
     kept = library(SOURCE, lambda path: None)
     before = kept.stat().st_ino, sorted(fresh.rglob("*"))
-    reason = "is open to others for writing"
     if place == "no folder":
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "file" / "cache"))
-        reason = "can't be made: Not a directory"
-    elif place == "open to others":
-        fresh.chmod(0o777)
-    elif place == "relative":
-        monkeypatch.setenv("BIGBIRD_DNA_CACHE", "cache")
-        reason = "is not an absolute path"
-    elif os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    elif place == "of another user":
-        for one in (fresh, kept.parent, *kept.parent.iterdir()):
-            os.chown(one, 54321, 54321)
-        reason = "belongs to user 54321"
     else:
-        (tmp_path / "link").symlink_to(tmp_path)
-        os.chown(tmp_path / "link", 54321, 54321, follow_symlinks=False)
-        monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "link" / "cache"))
-        reason = f"lies behind the symbolic link {tmp_path}/link of another user"
-    used = os.environ["BIGBIRD_DNA_CACHE"]
+        fresh.chmod(0o777)
     checked: list[Path] = []
     paths = [library(SOURCE, checked.append) for _ in range(2)]
     assert len({kept, *paths}) == 3 and len(checked) == 2 and not any(p.parent.exists() for p in paths)
     assert (kept.stat().st_ino, sorted(fresh.rglob("*"))) == before
-    assert logged(capsys) == [f"{used}: {reason}: {ALONE}"] * 2
+    one, other = logged(capsys)
+    assert message(one, os.environ["BIGBIRD_DNA_CACHE"]) == other
 
 
 def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

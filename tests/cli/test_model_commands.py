@@ -106,7 +106,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_from_a_training_to_a_list_and_back(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As docs/formats.md says it."""
+    """As docs/files/model-catalog.md says it."""
     monkeypatch.chdir(tmp_path)
     make_toy(Path("trained"))
     assert silent(run)("model to-float16", "trained", "-o", "small").code == 0
@@ -123,7 +123,7 @@ def test_from_a_training_to_a_list_and_back(
     assert (entry["task"], entry["licence"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
     result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalogue", "models.yaml")
     assert result.code == 0, result
-    assert "licence: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
+    assert "license: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
     for name in ("model.safetensors", "config.json", "metrics.json", "training.jsonl"):
         assert Path("fetched", name).read_bytes() == Path("small", name).read_bytes()
     card = Path("fetched/MODEL_CARD.md").read_text()

@@ -75,10 +75,10 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
     assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
     assert rows.loc["all", "auroc"] == rows.loc["all", "auroc_log_odds"] == pytest.approx(11 / 12)
-    assert rows.loc["all", "right_sign"] == 0.75
+    assert rows.loc["all", "sign_accuracy"] == 0.75
     assert rows.loc["place=strong", "auroc"] == pytest.approx(5 / 6)
-    assert rows.loc["place=strong", "right_sign"] == 1
-    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(rows.loc["place=weak", "right_sign"])
+    assert rows.loc["place=strong", "sign_accuracy"] == 1
+    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(rows.loc["place=weak", "sign_accuracy"])
     assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
     assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
     assert np.isnan(rows.loc["held-out", "auroc"])
@@ -143,7 +143,7 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
             delta = row.info["BBD_DELTA"][TRACKS.index(row.info["TRACK"].replace("%20", " "))]
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
-    assert tables[0].loc["all", "right_sign"] == pytest.approx(np.mean(signs), abs=1e-5)
+    assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
 
 
 def test_the_truth_of_other_variants(

@@ -28,13 +28,17 @@ def pages(site: Path) -> dict[str, HtmlPage]:
 
 def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
     folders = {
-        "": "index tutorial notebook formats glossary results paper attention design extending reliability "
-        "contributing security changelog cluster nlp theory",
-        "howto/": "install genome sequences peaks notebook workflow streams probabilities pretraining generation "
-        "containers troubleshooting",
-        "explanation/": "gpu-cost",
-        "results/": "tables mechanisms",
-        "reference/": "commands configuration python resources",
+        "": "index tutorial notebook glossary results paper attention design extending reliability "
+        "contributing security changelog cluster theory",
+        "howto/": "install genome sequences peaks notebook workflow streams probabilities pretraining "
+        "generation text containers troubleshooting",
+        "results/": "yeast human demo pretraining initialization calibration scanning text tables table5 "
+        "table6 table7 mechanisms mechanisms-demo mechanisms-yeast",
+        "reference/": "commands configuration python resources text-tasks",
+        "files/": "index model-directory calibration model-catalog huggingface reference promoters "
+        "promoter-scores generated-sequences chromatin variants language-models baselines similarity "
+        "experiments long-range text-records shards run-directory",
+        "explanation/": "calibration similarity gpu-cost",
     }
     wanted = {f"{folder}{name}" for folder, names in folders.items() for name in names.split()}
     assert set(pages) == {f"{name}.html" for name in wanted}
@@ -204,10 +208,10 @@ def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, HtmlPage]) 
 @pytest.mark.parametrize(
     ("text", "source", "place", "wanted"),
     [
-        ("[a](docs/formats.md#x)", "README.md", "index.md", "[a](formats.md#x)"),
+        ("[a](docs/files/index.md#x)", "README.md", "index.md", "[a](files/index.md#x)"),
         ("![a](docs/images/y.png)", "README.md", "index.md", "![a](images/y.png)"),
         ("[a](../SECURITY.md)", "docs/reliability.md", "reliability.md", "[a](security.md)"),
-        ("[a](../docs/formats.md)", "config/README.md", "howto/workflow.md", "[a](../formats.md)"),
+        ("[a](../docs/paper.md)", "config/README.md", "howto/workflow.md", "[a](../paper.md)"),
         ("[a](../paper.md#x)", "docs/howto/peaks.md", "howto/peaks.md", "[a](../paper.md#x)"),
         ("[a](CITATION.cff)", "README.md", "index.md", "a"),
         ("[a](docs/tutorial.ipynb)", "README.md", "index.md", "[a](notebook.md)"),

@@ -295,7 +295,8 @@ def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
     inside = np.mean([one.ece_debiased_low <= truth <= one.ece_debiased_high for one in found])
     assert inside >= 0.87  # 95 % less three deviations of these samples, and some for the approximation
     plain, debiased, chance = (
-        np.mean([getattr(one, name) for one in found]) for name in ("ece", "ece_debiased", "ece_perfect")
+        np.mean([getattr(one, name) for one in found])
+        for name in ("ece", "ece_debiased", "ece_expected_if_calibrated")
     )
     # Nearer to the truth than what bins show, which of probabilities that hold is all noise.
     assert abs(debiased - truth) < 0.6 * abs(plain - truth) + 0.004
@@ -303,7 +304,7 @@ def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
         assert plain == pytest.approx(chance, rel=0.1)
     if prior != 0.5:  # with less noise than as many of both would have
         fewer = mixture(2 * int(n * prior), 0.5, 1, apart=apart, slope=slope, lift=lift)
-        assert chance < 0.85 * calibration_metrics(fewer.labels, fewer.raw).ece_perfect
+        assert chance < 0.85 * calibration_metrics(fewer.labels, fewer.raw).ece_expected_if_calibrated
 
 
 def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure() -> None:
@@ -315,7 +316,7 @@ def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure(
     thrice = calibration_metrics(labels, raw, groups=ids, negative_weight=1 / 3)
     for name, value in once._asdict().items():
         # What bins show by chance is less: it would be, if the three were not the same row.
-        if name == "ece_perfect" or name.startswith("ece_debiased"):
+        if name == "ece_expected_if_calibrated" or name.startswith("ece_debiased"):
             continue
         assert getattr(thrice, name) == pytest.approx(value), name
 

@@ -29,7 +29,7 @@ METRICS: dict[str, dict[str, Any]] = {
         "test": {"auroc": 0.625, "auroc_low": 0.6, "auroc_high": 0.65, "note": "few"},
         "training": {"steps": 12, "tokens_seen": 3456},
     },
-    "chromatin": {"note": "an ensemble; its figures are in the report of its predictions"},
+    "chromatin": {"note": "an ensemble; its metrics are in the report of its predictions"},
 }
 PROVENANCE: dict[str, Any] = {
     "configuration": {

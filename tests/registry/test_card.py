@@ -67,7 +67,7 @@ def test_it_says_what_a_calibration_was_fitted_on(toy: Path) -> None:
 
 def test_commands_stand_as_they_are(toy: Path) -> None:
     commands = ("bigbird-dna pretrain *.yaml", "cat a_b_c | head")
-    block = card(toy, *commands).split("### How to get them again\n")[1].split("## Limits")[0]
+    block = card(toy, *commands).split("### How to reproduce them\n")[1].split("## Limits")[0]
     assert block.strip() == "```console\n$ bigbird-dna pretrain *.yaml\n$ cat a_b_c | head\n```"
     assert "bigbird-dna finetune-promoter CONFIG" in card(toy)
 

@@ -63,7 +63,7 @@ def test_a_bundled_model_is_copied(shelf: Path, capsys: pytest.CaptureFixture[st
     assert fetch_model("toy", catalogue=shelf) == Path("models/toy")
     assert content(Path("models/toy")) == content(shelf.parent / "models/toy")
     line = capsys.readouterr().err
-    assert "licence: free for all" in line and "models/toy/MODEL_CARD.md" in line
+    assert "license: free for all" in line and "models/toy/MODEL_CARD.md" in line
     # What it made itself it replaces, and nothing else.
     fetch_model("toy", catalogue=shelf)
     Path("models/toy/thesis.txt").write_text("years of work")

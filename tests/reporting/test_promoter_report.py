@@ -300,7 +300,7 @@ def test_extra_negatives_are_evaluated_and_change_no_other_metric(model: Path, t
     before, after = calibration_of(tmp_path / "before"), calibration_of(tmp_path / "report")
     same(tmp_path / "before", tmp_path / "report")
     assert (after["n"] == 900).all() and (after["share_positive"] == 0.5).all()
-    assert (after["ece_perfect"] < 0.9 * before["ece_perfect"]).all()
+    assert (after["ece_expected_if_calibrated"] < 0.9 * before["ece_expected_if_calibrated"]).all()
 
 
 def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
     run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html", benchmarks=steps)
     text = (tmp_path / "report.html").read_text()
     assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
-    assert "1:02:06 in all" in text and ">1,234</td>" in text
+    assert "1:02:06 in total" in text and ">1,234</td>" in text
     assert clock(None) == ""
 
 

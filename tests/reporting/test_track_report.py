@@ -114,7 +114,7 @@ def test_metrics_of_groups(made):
     for row in made.groups.itertuples():
         part = made.tracks if row.group == "all" else made.tracks[made.tracks["group"] == row.group]
         kept = part.dropna(subset="auroc")
-        assert (row.tracks, row.left_out) == (len(kept), len(part) - len(kept))
+        assert (row.tracks, row.n_excluded) == (len(kept), len(part) - len(kept))
         assert row.median_auroc == pytest.approx(np.median(kept["auroc"]), abs=1e-9)
         assert row.mean_auroc == pytest.approx(kept["auroc"].mean(), abs=1e-9)
         assert row.median_auprc == pytest.approx(np.median(kept["auprc"]), abs=1e-9)
@@ -225,7 +225,7 @@ def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
     assert report.tracks["delta_other"].tolist()[:2] == [0.5, 0.5]
     assert report.tracks["delta_other_low"].isna().tolist() == [True, True, False]
     text = " ".join((tmp_path / "out/report.html").read_text().split())
-    message(text[text.index("3 of 3") : text.index("2 have none") + 12], "other")
+    message(text[text.index("3 of 3") : text.index("undefined for 2") + 16], "other")
 
 
 def test_no_track_and_many_groups(tmp_path):

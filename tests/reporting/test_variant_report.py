@@ -48,7 +48,7 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
         assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(auroc(labels, sizes)[1:], rel=1e-12)
         signs = [(v.delta > 0) == (v.effect == "gain") for v in own if v.effect in ("gain", "loss")]
         expected = np.mean(signs) if signs else math.nan
-        assert row["right_sign"] == pytest.approx(expected, nan_ok=True)
+        assert row["sign_accuracy"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_what_is_not_defined_is_empty() -> None:
@@ -56,7 +56,7 @@ def test_what_is_not_defined_is_empty() -> None:
     table = variant_table([one, one._replace(delta=0.1)], ["elsewhere"])
     assert table["subset"].tolist() == ["all", "held-out"]
     assert table["variants"].tolist() == [2, 0]
-    assert table["right_sign"].tolist()[0] == 0.5 and math.isnan(table["right_sign"][1])
+    assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(table["sign_accuracy"][1])
     assert table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]].isna().all(axis=None)
     # No row for a place without variants on the held-out contigs.
     there = [one._replace(place="strong"), one._replace(place="weak", contig="d", effect="none")]
@@ -69,7 +69,7 @@ def test_other_words_for_effects() -> None:
     rows = [KnownEffect("c", "T", "", effect, size, size) for effect, size in sizes]
     (row,) = variant_table(rows, no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
-    assert math.isnan(row["right_sign"])
+    assert math.isnan(row["sign_accuracy"])
 
 
 @pytest.mark.parametrize("places", [True, False])

@@ -160,7 +160,7 @@ def test_a_model_of_dna_that_would_give_other_tokens_is_refused(tokenizer: DnaTo
     for index, kind in {30: 5, 0: 1, 5: 1}.items():
         bodies = [write_field(f.number, f.value) for f in fields]
         bodies[index] = piece(tokenizer.pieces[index].encode(), -1, kind)
-        refused(b"".join(bodies), f"piece {index}", f"type {kind}", kind=DnaTokenizer)
+        refused(b"".join(bodies), f"token {index}", f"type {kind}", kind=DnaTokenizer)
     for number, value in ((3, write_field(3, 1)), (3, b""), (2, write_field(3, 1))):
         refused(replaced(tokenizer.content, number, value), kind=DnaTokenizer)
 

@@ -291,7 +291,7 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
     write_checkpoint(path, state)
     capsys.readouterr()
     assert left(tmp_path) == (4 if place == "path" else 6)
-    said = "not finite numbers: that training had diverged; the checkpoint before it is taken"
+    said = "its weights are not finite: the training had diverged; using the previous checkpoint"
     assert (said in capsys.readouterr().err) == (place == "path")
 
 

@@ -117,9 +117,7 @@ class LongformerOptions(Section):
 
     window: int = Field(default=64, ge=1, description="tokens attended to on each side")
     dilation: int = Field(default=1, ge=1, description="distance between keys of the window, in tokens")
-    global_tokens: int = Field(
-        default=1, ge=0, description="number of first tokens with attention to and from all"
-    )
+    global_tokens: int = Field(default=1, ge=0, description="first tokens that attend to all and vice versa")
 
 
 class Longformer(nn.Module):

@@ -113,9 +113,7 @@ class ReformerOptions(Section):
     """Options of the hashes."""
 
     buckets: int = Field(default=64, ge=2, description="number of hash buckets; even")
-    chunk: int = Field(
-        default=64, ge=1, description="tokens per chunk; a token attends within its bucket in two chunks"
-    )
+    chunk: int = Field(default=64, ge=1, description="tokens per chunk; attention spans two chunks")
     rounds: int = Field(default=2, ge=1, le=16, description="number of hash rounds")
     redraw: int = Field(default=1, ge=0, description="training passes between redraws; 0: never redraw")
     seed: int = Field(default=0, ge=0, description="seed of the hashes")

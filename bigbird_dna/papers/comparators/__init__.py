@@ -1,1 +1,1 @@
-"""Comparators of the papers' tables: predictors of windows that need no language model, a file each."""
+"""Comparators of the papers' tables: predictors of windows without a language model, one file each."""

@@ -1,4 +1,4 @@
-"""The networks among the comparators: one-hot windows (B, 4, L) to logits (B, T)."""
+"""Network architectures of the comparators: one-hot windows (B, 4, L) to logits (B, T)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
 from bigbird_dna.papers.comparators.networks import Network, NetworkComparator
 
-# Axes: B windows, L bases, P places, C channels, H means, T labels.
+# Axes: B windows, L bases, P positions, C channels, H means, T labels.
 
 _CNNPROM_FILTER = 21  # bp
-_CNNPROM_POOLED = 231  # places
+_CNNPROM_POOLED = 231  # positions
 _WIDTHS = (27, 14, 7)  # bp
 _DEEPROMOTER_POOLED = 6
 _DROPPED = 0.5
@@ -24,16 +24,16 @@ _DANQ_FILTER = 26  # bp
 _DANQ_POOLED = 13
 _RESIDUAL_FILTER = 15  # bp
 _RESIDUAL_POOLED = 4
-_RESIDUAL_TAPS = 5  # of a dilated convolution
+_RESIDUAL_TAPS = 5  # kernel size of dilated convolutions
 _DILATIONS = (1, 2, 4, 8, 16, 32)
 
 
 class CnnProm(nn.Module):
-    """CNNProm (Umarov & Solovyev, PLoS ONE 12:e0171410, 2017): one layer of motifs, and a dense one.
+    """CNNProm (Umarov & Solovyev, PLoS ONE 12:e0171410, 2017): a convolutional and a dense layer.
 
-    The network of human promoters without TATA: 300 filters of 21 bp, the maximum over 231 places (of their
-    windows of 251 bp all), 128 dense units. Longer windows have a maximum for each 231 places. It can tell
-    which motifs a window of 251 bp holds, but not their order or distance.
+    The network for human promoters without TATA: 300 filters of 21 bp, the maximum over 231 positions (the
+    whole window of 251 bp), 128 dense units. Longer windows have a maximum per 231 positions. In a window of
+    251 bp, the network detects which motifs are present, but not their order or distance.
     """
 
     shortest = _CNNPROM_FILTER
@@ -55,9 +55,9 @@ class CnnProm(nn.Module):
 class DeePromoter(nn.Module):
     """DeePromoter (Oubounyt et al., Frontiers in Genetics 10:286, 2019): motifs of three widths, in order.
 
-    Convolutions of 27, 14 and 7 bp side by side, each with the maximum over 6 places and dropout of 0.5; a
-    bidirectional LSTM of 32 units over their places; 128 dense units with dropout of 0.5. The paper doesn't
-    say how many filters a convolution has: 32 here. Theirs were windows of 300 bp.
+    Parallel convolutions of 27, 14 and 7 bp, each with the maximum over 6 positions and dropout of 0.5; a
+    bidirectional LSTM of 32 units over the positions; 128 dense units with dropout of 0.5. The paper does not
+    specify the number of filters per convolution: 32 here. It used windows of 300 bp.
     """
 
     shortest = _DEEPROMOTER_POOLED
@@ -73,7 +73,7 @@ class DeePromoter(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        length = windows.shape[2]  # an even width has a place more
+        length = windows.shape[2]  # even widths add one position
         places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
         found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
         read, _ = self.recurrent(torch.cat(found, 1).transpose(1, 2))  # (B, P, 2 × units)
@@ -84,11 +84,11 @@ class DeePromoter(nn.Module):
 class DeepSea(nn.Module):
     """DeepSEA's network (Zhou & Troyanskaya, Nature Methods 12:931, 2015).
 
-    Three convolutions of 8 places with 320, 480 and 960 filters, the maximum over 4 places after the first
-    two, dropout of 0.2, 0.2 and 0.5, 925 dense units. Theirs were windows of 1,000 bp.
+    Three convolutions of width 8 with 320, 480 and 960 filters, the maximum over 4 positions after the first
+    two, dropout of 0.2, 0.2 and 0.5, and 925 dense units. The paper used windows of 1,000 bp.
     """
 
-    shortest = 163  # bp, of which one place is left in the end
+    shortest = 163  # bp, which leave one position after the convolutions
 
     def __init__(
         self, length: int, labels: int, *, filters: Sequence[int] = (320, 480, 960), dense: int = 925
@@ -111,10 +111,10 @@ class DeepSea(nn.Module):
 
 
 class DanQ(nn.Module):
-    """DanQ (Quang & Xie, Nucleic Acids Research 44:e107, 2016): motifs, and an LSTM over their places.
+    """DanQ (Quang & Xie, Nucleic Acids Research 44:e107, 2016): motifs, and an LSTM over their positions.
 
-    320 filters of 26 bp, the maximum over 13 places, dropout of 0.2, a bidirectional LSTM of 320 units,
-    dropout of 0.5, 925 dense units. Theirs were windows of 1,000 bp.
+    320 filters of 26 bp, the maximum over 13 positions, dropout of 0.2, a bidirectional LSTM of 320 units,
+    dropout of 0.5, and 925 dense units. The paper used windows of 1,000 bp.
     """
 
     shortest = _DANQ_FILTER + _DANQ_POOLED - 1
@@ -154,11 +154,11 @@ class _DilatedBlock(nn.Module):
 
 
 class ResidualCnn(nn.Module):
-    """A small convolutional network as one would build it today: dilated, residual, attentive in the end.
+    """A small convolutional network of current design: dilated, residual, with attention pooling.
 
-    A convolution of 15 bp and the maximum over 4 places; blocks of dilated convolutions, each added to what
-    it reads, that see some 1,000 bp around each place; several weighted means over the places, whose weights
-    are of what is there and of where it is; a linear layer. At most 2 million parameters with 919 tracks.
+    A convolution of 15 bp and the maximum over 4 positions; residual blocks of dilated convolutions with a
+    receptive field of about 1,000 bp; several weighted means over the positions, with weights that depend on
+    content and position; a linear layer. At most 2 million parameters with 919 tracks.
     """
 
     shortest = 1

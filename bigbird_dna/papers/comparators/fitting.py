@@ -1,6 +1,6 @@
-"""Comparators fitted to the data sets of promoters and chromatin, with predictions of the models' held-out
-data. Networks learn from the models' share of the training examples, others from all promoters, or a sample
-of 60,000 bins."""
+"""Fit comparators to promoter and chromatin data sets, and predict the same held-out data as the models.
+Networks are trained on the models' fraction of the training examples, other comparators on all promoters, or
+on a sample of 60,000 bins."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -52,12 +52,12 @@ from bigbird_dna.papers.comparators.interface import (
 )
 
 DESCRIPTION = "comparator.json"
-_AT_ONCE = 4096  # bins whose sequences are in memory
+_AT_ONCE = 4096  # bins whose sequences are in memory at a time
 # Axes: n bins, T tracks.
 
 
 _OF_NETWORKS = {"steps": "steps", "step_windows": "batch_size", "learning_rate": "learning_rate"}
-"""Options of an arm by the names that the settings of networks have for them."""
+"""Option of an arm → name in the settings of networks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PromoterData:
     """The windows of a negative set, which have a direction and one label."""
 
     config: Config
-    name: str  # of the comparator
+    name: str  # name of the comparator
     negative_set: str
     windows: Path
     reference: Reference
@@ -76,12 +76,12 @@ class PromoterData:
 
     @property
     def seed(self) -> int:
-        """Of a comparator that is given none."""
+        """Default seed of the comparator."""
         return self.config.promoters.evaluation.seed
 
     @property
     def share(self) -> float:
-        """Of the training promoters, that is learnt from."""
+        """Fraction of the training promoters used for fitting."""
         return self.config.promoters.training.train_fraction if self.name in NETWORK_NAMES else 1
 
     @cached_property
@@ -96,7 +96,7 @@ class PromoterData:
 
     @cached_property
     def learned(self) -> LabeledWindows:
-        """Training windows; `DataError` unless they are of both classes, and of one length."""
+        """Training windows; `DataError` unless they have both classes and equal lengths."""
         rows = training_windows(self.data, self.share, self.config.promoters.training.seed)
         return self._checked(rows, "training")
 
@@ -107,21 +107,19 @@ class PromoterData:
     def _checked(self, rows: npt.NDArray[np.intp], what: str) -> TextWindows:
         labels = self.data.labels[rows]
         if len(np.unique(labels)) < 2:
-            raise DataError(
-                f"{self.windows}: the {what} windows are not of both classes, which are to be told apart"
-            )
+            raise DataError(f"{self.windows}: the {what} windows must be of both classes, found only one")
         texts = [self.sequences[row] for row in rows]
         lengths = {len(text) for text in texts}
         if len(lengths) > 1:
             raise DataError(
-                f"{self.windows}: {what} windows of {min(lengths):,} and of {max(lengths):,} bp, which must "
-                "be of one length"
+                f"{self.windows}: {what} windows must have the same length, found {min(lengths):,} and "
+                f"{max(lengths):,} bp"
             )
         return TextWindows(texts, labels)
 
     def request(self) -> dict[str, Any]:
-        """Keys of a `ComparatorRequest` that the data decide."""
-        # Where the TSS lies in a window, as a fraction of its length.
+        """Return the keys of a `ComparatorRequest` that depend on the data."""
+        # Position of the TSS in a window, as a fraction of its length.
         upstream, downstream = self.config.promoters.windows.sides
         if origin := read_origin(self.windows):
             upstream, downstream = origin.upstream, origin.downstream
@@ -145,7 +143,7 @@ class PromoterData:
         return held_out_predictions(self.data, self.sequences, predicted)
 
     def write(self, directory: Path, predictions: pd.DataFrame, comparator: Comparator) -> dict[str, Any]:
-        """Write `predictions.parquet`, as fine-tuning does; what else is to be said."""
+        """Write `predictions.parquet` as in fine-tuning, and return further facts for the description."""
         write_predictions(directory / "predictions.parquet", predictions)
         metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         shape = {"negative_set": self.negative_set, "training_windows": self.learned.shape[0]}
@@ -157,10 +155,10 @@ class TrackData:
     """Bins with the labels of all tracks; windows around them have no direction."""
 
     config: Config
-    name: str  # of the comparator
+    name: str  # name of the comparator
     data: Path
-    path: Path  # of the reference
-    window: int | None = None  # bp around a bin; None: 1,000, and the bin alone for motifs and gapped k-mers
+    path: Path  # path of the reference
+    window: int | None = None  # bp around a bin; None: 1,000, or the bin alone for motifs and gapped k-mers
 
     @property
     def inputs(self) -> Sequence[Path]:
@@ -168,7 +166,7 @@ class TrackData:
 
     @property
     def seed(self) -> int:
-        """Of a comparator that is given none."""
+        """Default seed of the comparator."""
         return self.config.chromatin.evaluation.seed
 
     @cached_property
@@ -176,12 +174,12 @@ class TrackData:
         bins = read_dataset(self.data)
         for name, rows in (("training", bins.rows("train")), ("validation", bins.rows("valid"))):
             if not len(rows):
-                raise DataError(f"{self.data}: has no {name} bins")
+                raise DataError(f"{self.data}: contains no {name} bins")
         return bins
 
     @cached_property
     def length(self) -> int:
-        """bp of a window; `ConfigError` where it doesn't hold a bin in its middle."""
+        """Window length in bp; `ConfigError` if the window cannot be centered on a bin."""
         size = self.bins.bin_size
         if self.window is None:
             return size if self.name in (MOTIFS, GKM) else max(BASELINE_WINDOW, size)
@@ -202,7 +200,7 @@ class TrackData:
         return self._windows(self.bins.rows("valid"))
 
     def request(self) -> dict[str, Any]:
-        """Keys of a `ComparatorRequest` that the data decide."""
+        """Return the keys of a `ComparatorRequest` that depend on the data."""
         size, training = self.bins.bin_size, self.config.chromatin.training
         count, tracks = self.learned.shape
         log(f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp")
@@ -215,7 +213,7 @@ class TrackData:
                 "bins": checksum(self.data / "bins.parquet"),
                 **{"examples": training.train_fraction, "examples_seed": training.seed},
             },
-            # A track's target, or where the table names none its name.
+            # The target of a track, or its name if the table has no target.
             "factors": [track.target or track.name for track in self.bins.tracks],
             "factors_in": self.data / "tracks.tsv",
         }
@@ -225,7 +223,7 @@ class TrackData:
         return held_out_rows(self.bins, self.config.chromatin.evaluation)
 
     def predict(self, comparator: Comparator) -> npt.NDArray[np.float32]:
-        """Probabilities of the test bins (n, T), some windows at a time."""
+        """Return probabilities of the test bins (n, T), computed in batches of windows."""
         windows = self._windows(self.test)
         values = np.empty(windows.shape, np.float32)
         count = len(values)
@@ -236,7 +234,7 @@ class TrackData:
     def write(
         self, directory: Path, values: npt.NDArray[np.float32], comparator: Comparator
     ) -> dict[str, Any]:
-        """Write `predictions.npy` of the tracks that can be predicted, with bins, labels and tracks."""
+        """Write `predictions.npy` of the predictable tracks, with bins, labels and tracks."""
         bins, can = self.bins, comparator.covered(len(self.bins.tracks))
         covered = np.flatnonzero(can)
         write_array(directory / "predictions.npy", np.ascontiguousarray(values[:, covered]))
@@ -256,13 +254,13 @@ def fit_comparator(
     options: Mapping[str, Any],
     device: str = "auto",
 ) -> Mapping[str, Any]:
-    """Fit a comparator, and predict held-out data, into the directory `output`, with `comparator.json`, which
-    is returned. `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. A killed
-    training goes on from its last checkpoint."""
+    """Fit a comparator and write predictions of held-out data to `output`, with `comparator.json` (returned).
+    `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. A killed training resumes
+    from its last checkpoint."""
     models = [options["model"]] if options.get("model") else []
     check_directory(output, [*data.inputs, checkpoints, *models])
     if isinstance(data, TrackData):
-        _ = data.length, data.test  # faults of the configuration come first
+        _ = data.length, data.test  # check the configuration before any computation
     learned, held_out = data.learned, data.held_out
     of_data, given = data.request(), {"seed": data.seed, **options}
     directed = of_data["directed"]

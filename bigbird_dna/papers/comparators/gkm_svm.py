@@ -1,16 +1,16 @@
 """gkm-SVM (Ghandi et al., PLoS Computational Biology 10:e1003711, 2014): an SVM on exact gapped k-mers.
 
-Gapped k-mers are words of l bases of which k count, at any places. The kernel of two windows is the number of
-pairs of their gapped k-mers that agree. Two words of l bases that differ at m places share C(l − m, k) gapped
-k-mers, so that with the counts c of all 4^l words it is c′ᵀ B c for a matrix B that knows m alone. B is a sum
-of products over the l places: a character that varies at j places, a product of columns of a 4 × 4 Hadamard
-matrix, is an eigenvector with eigenvalue 4^(l − k) C(l − j, k − j), or 0 where j > k. So Λ^½ H c are features
-whose products are the kernel, and neither gapped k-mers nor pairs of windows are ever listed (the paper
-counts pairs).
+Gapped k-mers are words of l bases with k informative positions. The kernel of two windows is the number of
+matching pairs of their gapped k-mers. Two words of l bases that differ at m positions have C(l − m, k) gapped
+k-mers in common. The kernel is thus c′ᵀ B c for the counts c of all 4^l words, where the matrix B depends on
+m only. B is a sum of products over the l positions: a character that varies at j positions, a product of
+columns of a 4 × 4 Hadamard matrix, is an eigenvector with eigenvalue 4^(l − k) C(l − j, k − j), or 0 if j >
+k. The products of the features Λ^½ H c therefore equal the kernel, without listing gapped k-mers or pairs of
+windows (the paper counts pairs).
 
-The kernel is normalised to 1 for a window with itself; words have 11 bases of which 7 count. The support
-vector machine, one for each label, is linear in these features, has a squared hinge loss, and no penalty on
-its offset. Its strength of fitting is chosen on held-out windows, which also tell the probability of a score.
+The kernel is normalized to 1 for a window with itself; words have 11 bases with 7 informative positions. The
+support vector machine, one per label, is linear in these features, with squared hinge loss and unpenalized
+offset. The strength of fitting and the map from scores to probabilities are chosen on held-out windows.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from bigbird_dna.papers.comparators.interface import (
     fit_sigmoid,
 )
 
-# Axes: N windows, L bases, F features: characters that vary at k places at most.
+# Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
 LONGEST_WORD = 11
-STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss of a window against half the square of the weights
-MOST = 5000  # windows of a class that a label is learnt from
+STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss per window, relative to half the squared weights
+MOST = 5000  # most training windows of a class per label
 _ITERATIONS = 200
-_PRECISION = 1e-9  # of the loss, relative: what one more step would change
+_PRECISION = 1e-9  # relative change of the loss per step at which the optimizer stops
 
 _ONE_PLACE = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 _TWO_PLACES = np.kron(_ONE_PLACE, _ONE_PLACE)
 
 
 class GappedKmers:
-    """The gapped k-mers of words of `length` bases, `known` of which count."""
+    """Gapped k-mers: words of `length` bases with `known` informative positions."""
 
     def __init__(self, length: int, known: int) -> None:
         if not 1 <= known <= length <= LONGEST_WORD:
             raise ValueError(
-                f"gapped k-mers of {known} of {length} bases: at least 1, and at most {LONGEST_WORD}"
+                f"gapped k-mers need 1 <= known <= length <= {LONGEST_WORD}, found {known} and {length}"
             )
         self.length, self.known = length, known
-        digits = np.zeros(1, np.int64)  # of each character, at how many places it varies
+        digits = np.zeros(1, np.int64)  # number of positions at which each character varies
         for _ in range(length):
             digits = (digits + np.array([[0], [1], [1], [1]])).ravel()
         self._characters = np.flatnonzero(digits <= known)
@@ -68,17 +68,17 @@ class GappedKmers:
         return len(self._characters)
 
     def words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights of features (F,) as weights of words (4^length,): H Λ^½ w."""
+        """Convert weights of features (F,) to weights of words (4^length,): H Λ^½ w."""
         spread = np.zeros(4**self.length)
         spread[self._characters] = self._roots * weights
         return _transformed(spread, self.length)
 
     def of_words(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Features (F,) of counts of words (4^length,): Λ^½ H c."""
+        """Convert counts of words (4^length,) to features (F,): Λ^½ H c."""
         return np.asarray(self._roots * _transformed(sums, self.length)[self._characters])
 
     def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
-        """Counts of the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
+        """Count the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
         from scipy.sparse import csr_matrix
 
         codes = base_codes(sequences)
@@ -92,7 +92,7 @@ class GappedKmers:
         return matrix
 
     def norms(self, counts: Any) -> NDArray[np.float64]:
-        """The length (N,) of each window's vector of gapped k-mers; 1 where it has none."""
+        """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
         shared = np.array([comb(max(self.length - m, 0), self.known) for m in range(self.length + 1)], float)
         low_bits = int("01" * self.length, 2)
         found = np.ones(counts.shape[0])
@@ -107,7 +107,7 @@ class GappedKmers:
         return found
 
     def _numbers(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """The word at each place, (N, L − length + 1), and whether it has no N."""
+        """Return the word at each position, (N, L − length + 1), and whether it has no N."""
         places = max(codes.shape[1] - self.length + 1, 0)
         numbers = np.zeros((len(codes), places), np.int32)
         known = np.ones((len(codes), places), np.bool_)
@@ -119,9 +119,9 @@ class GappedKmers:
 
 
 def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """H, a 4 × 4 Hadamard matrix halved, at each of the places of words, (4^places,); its own inverse."""
-    # Two places at a time, as a product with a matrix; each product moves its places behind all others, so
-    # that after the last one they stand in their order again.
+    """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words, (4^places,); H is its own inverse."""
+    # Two positions per matrix product; each product moves its positions behind all others, so the original
+    # order is restored after the last product.
     for first in range(0, places, 2):
         factor = _ONE_PLACE if first + 1 == places else _TWO_PLACES
         values = (values.reshape(len(factor), -1).T @ factor).ravel()
@@ -129,7 +129,7 @@ def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64
 
 
 class SvmModel(NamedTuple):
-    """Score of a window: the mean weight of its words, by its norm, and an offset."""
+    """Linear model: the score is the weighted sum of a window's words divided by its norm, plus offset."""
 
     words: NDArray[np.float32]  # (4^l,)
     offset: float
@@ -145,8 +145,8 @@ def fit_svms(
     labels: NDArray[np.uint8],
     strengths: Iterable[float],
 ) -> Iterator[SvmModel]:
-    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, by
-    strength; from the second on the solver starts at the one before."""
+    """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, for
+    each strength; each fit starts from the solution of the previous strength."""
     from scipy.optimize import minimize
 
     signs = np.where(labels == 1, 1.0, -1.0)
@@ -156,7 +156,7 @@ def fit_svms(
         weights, offset = values[:-1], values[-1]
         scores = counts @ kmers.words(weights) / norms + offset
         short = np.maximum(0, 1 - signs * scores)
-        slope = -2 * strength * signs * short  # of the loss by the score
+        slope = -2 * strength * signs * short  # gradient of the loss with respect to the score
         along = weights + kmers.of_words(transposed @ (slope / norms))
         value = 0.5 * float(weights @ weights) + strength * float(short @ short)
         return value, np.append(along, slope.sum())
@@ -169,10 +169,10 @@ def fit_svms(
 
 
 class GkmSvm(ScoringComparator):
-    """gkm-SVM on words of `length` bases, of which `known` count; with `both_strands` those of either strand.
+    """gkm-SVM on words of `length` bases with `known` informative positions, of one or both strands.
 
-    A label is learnt from at most `MOST` of its windows, and as many of all others, drawn by seed. Labels
-    whose training windows are of one class are NaN.
+    A label is fitted to at most `MOST` of its windows and as many other windows, drawn by seed. Labels whose
+    training windows are of one class are NaN.
     """
 
     def __init__(
@@ -185,11 +185,11 @@ class GkmSvm(ScoringComparator):
         self._strengths: dict[int, float] = {}
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn label by label; strengths and probabilities are chosen on the held-out windows."""
+        """Fit each label; strengths and probability maps are chosen on the held-out windows."""
         truth, held_labels = all_labels(learned), all_labels(held_out)
         if learned.length < self.kmers.length:
             raise DataError(
-                f"gkm-svm: windows of {learned.length} bp are shorter than a word of {self.kmers.length} bp"
+                f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.kmers.length} bp"
             )
         held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
         self.labels = truth.shape[1]
@@ -209,7 +209,7 @@ class GkmSvm(ScoringComparator):
             _, self._strengths[label], self._svms[label], scores = best
             self.sigmoids[label] = fit_sigmoid(scores, own)
         if not self.sigmoids:
-            raise DataError("gkm-svm: the training windows are all of one class")
+            raise DataError("gkm-svm: all training windows are of one class")
         return self
 
     def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -234,7 +234,7 @@ class GkmSvm(ScoringComparator):
 
 
 def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
-    """Rows of both classes, ascending: at most `MOST` positives, and as many negatives; none of one class."""
+    """Return sorted rows: at most `MOST` positives and as many negatives; none if a class is missing."""
     rng = np.random.default_rng(seed)
     positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
     if not len(positive) or not len(negative):

@@ -1,5 +1,4 @@
-"""What comparators have in common: they are found by name, fitted to windows with labels, and predict
-windows."""
+"""Common interface of comparators: they are made by name, fitted to labeled windows, and predict windows."""
 
 from __future__ import annotations
 
@@ -20,48 +19,48 @@ from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 from bigbird_dna.errors import check_import
 
-# Axes: N windows, T labels of each: its tracks, or one of promoters.
+# Axes: N windows, T labels per window: tracks, or a single promoter label.
 
 KMERS, POSITION, GC, GKM, MOTIFS, NEAREST = "k-mers", "position", "gc", "gkm-svm", "motifs", "nearest"
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
-PROBE = "probe"  # the tables name it by the model that it reads
+PROBE = "probe"  # in tables, a probe has the name of its language model
 
 _MODULES = {
     **dict.fromkeys((GC, KMERS, POSITION, NEAREST, PROBE), "simple"),
     **dict.fromkeys(NETWORK_NAMES, "architectures"),
     **{GKM: "gkm_svm", MOTIFS: "motifs"},
 }
-"""The module whose `make` makes a comparator, by its name."""
-_EVALUATIONS = 20  # of a network while it is trained, at most
-_LEAST_SLOPE = 0.01  # in standard deviations of the scores: a higher score is never a lower probability
+"""Name of a comparator → module whose `make` makes it."""
+_EVALUATIONS = 20  # most evaluations of a network during training
+_LEAST_SLOPE = 0.01  # in standard deviations of the scores; keeps probabilities increasing with scores
 
 
 class Comparator(ABC):
-    """A predictor of windows. Same windows and seed, same predictions."""
+    """A predictor of windows. The same windows and seed give the same predictions."""
 
     @abstractmethod
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; what is chosen is chosen on those held out. `DataError` where they can't be
-        learnt from."""
+        """Fit to windows; choices are made on the held-out windows. `DataError` if the windows are not
+        suitable."""
 
     @abstractmethod
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T) of windows of the length that was learnt from; NaN where `covered` says no."""
+        """Return probabilities (n, T) of windows of the trained length; NaN for labels not in `covered`."""
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
-        """Which of the T labels can be predicted, (T,)."""
+        """Return which of the T labels can be predicted, (T,)."""
         return np.ones(labels, np.bool_)
 
     def chosen(self) -> dict[str, Any]:
-        """What `fit` has chosen and found, for the files beside the predictions; values fit for JSON."""
+        """Return the choices and results of `fit` as JSON values, which are stored with the predictions."""
         return {}
 
     def files(self) -> dict[str, Path]:
-        """Files that `fit` has written and that are worth keeping, by the name they shall have."""
+        """Return files of `fit` to keep, by the name under which they are stored."""
         return {}
 
     def finish(self) -> None:  # noqa: B027 (most have nothing to delete)
-        """The predictions are stored: what a repeated `fit` would have gone on from is deleted."""
+        """Delete the state for resuming `fit`; call this after the predictions were stored."""
 
 
 class Sigmoid(NamedTuple):
@@ -77,24 +76,24 @@ class Sigmoid(NamedTuple):
 
 
 def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmoid:
-    """Platt's scaling (1999) of scores and labels (N,), also of one class; the slope is kept above 0."""
+    """Fit Platt scaling (1999) to scores and labels (N,), also of one class; the slope is kept above 0."""
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     slope, offset = fit_line((scores - mean) / spread, labels == 1, _LEAST_SLOPE)
     return Sigmoid(slope / spread, offset - slope * mean / spread)
 
 
 class ScoringComparator(Comparator):
-    """One whose scores of a label, if it has any, are made probabilities by what `fit` has found."""
+    """A comparator with scores per covered label, which `fit` maps to probabilities."""
 
     AT_ONCE: ClassVar = 1024  # windows
 
     def __init__(self) -> None:
         self.labels = 0
-        self.sigmoids: dict[int, Sigmoid] = {}  # by label
+        self.sigmoids: dict[int, Sigmoid] = {}  # label → its map to probabilities
 
     @abstractmethod
     def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        """Labels that are covered, with scores (n,)."""
+        """Yield each covered label with its scores (n,)."""
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         found = np.full((len(sequences), self.labels), np.nan, np.float32)
@@ -109,10 +108,11 @@ class ScoringComparator(Comparator):
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """How a network is trained.
+    """Training settings of a network.
 
-    With `both_strands` windows have no direction: they are learnt from on either strand, and predicted by the
-    mean of both, as DeepSEA does. With `balanced` classes weigh alike, however many windows they have.
+    With `both_strands`, windows have no direction: training uses either strand, and predictions are means
+    over both strands, as in DeepSEA. With `balanced`, both classes have equal weight, independent of their
+    numbers.
     """
 
     steps: int = 2000
@@ -123,8 +123,8 @@ class NetworkSettings:
     balanced: bool = False
 
     def training(self, evaluated: int) -> TrainingConfig:
-        """As the training loop has them; of a short training fewer of `judged` windows are evaluated than
-        learnt from."""
+        """Return the settings of the training loop; `evaluated` is the number of evaluated windows. They are
+        evaluated rarely enough to be fewer than the training windows."""
         every = max(1, math.ceil(self.steps / _EVALUATIONS), evaluated // (2 * self.batch_size))
         optimizer = OptimizerConfig(
             learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
@@ -141,28 +141,28 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class ComparatorRequest:
-    """A comparator that is to be made, and the data that it is to be fitted to."""
+    """Request for a comparator, and facts on the data to which it is fitted."""
 
     name: str
-    directed: bool  # windows have a direction and one label, as promoters; if not, both strands count alike
-    sizes: Sequence[int]  # bp around a window's middle whose k-mers and GC content are looked at
+    directed: bool  # windows have a direction and one label, like promoters; otherwise both strands are used
+    sizes: Sequence[int]  # central bp of a window from which k-mers and GC content are computed
     kmer: int
-    settings: NetworkSettings  # of networks; its seed is that of all comparators
-    checkpoints: Path  # of a network's training
-    identity: Mapping[str, Any]  # what tells its windows from others
+    settings: NetworkSettings  # for networks; the seed is used by all comparators
+    checkpoints: Path  # directory for the training of a network
+    identity: Mapping[str, Any]  # facts that identify the windows
     device: str = "auto"
-    factors: Sequence[str] = ()  # the factor that each label is of, for a scan with known motifs
-    factors_in: Path | None = None  # the file that says it
-    motifs: Path | None = None  # a file of matrices; None: JASPAR's
-    taxon: str | None = None  # of JASPAR's; None: the first of `TAXA`
-    model: Path | None = None  # that a probe reads
-    weights: str = PRETRAINED  # its weights
-    anchor: float = 0.5  # where the TSS lies in a window
+    factors: Sequence[str] = ()  # factor of each label, for a scan with known motifs
+    factors_in: Path | None = None  # file with the factors, for messages
+    motifs: Path | None = None  # file of matrices; None: JASPAR
+    taxon: str | None = None  # taxonomic group in JASPAR; None: the first of `TAXA`
+    model: Path | None = None  # language model of a probe
+    weights: str = PRETRAINED  # weights of a probe: pretrained or random
+    anchor: float = 0.5  # relative position of the TSS in a window
 
 
 def make_comparator(request: ComparatorRequest) -> Comparator:
-    """A comparator that is to be fitted, by its name or by `MODULE:FUNCTION`, which makes a user's own;
-    `UsageError` where there is none."""
+    """Make an unfitted comparator by name, or with the user's function `MODULE:FUNCTION`; `UsageError` if
+    unknown."""
     module, own = _MODULES.get(request.name), "bigbird_dna.papers.comparators"
     make = resolve_name(f"{own}.{module}:make") if module else check_import("comparator", request.name)
     return make(request)  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Scans with matrices of known binding sites, from JASPAR or a file: what a biologist would look at.
+"""Scans with matrices of known binding sites, from JASPAR or a file, as a baseline based on known biology.
 
-A window's score is that of the best match of a factor's matrices on either strand: a log-odds in bits, at the
-best place where the whole matrix lies on known bases. Where a factor has several matrices, the one that ranks
-its training windows best counts.
+The score of a window is that of the best match of a factor's matrices on either strand: a log-odds in bits,
+at the best position where all bases under the matrix are known. If a factor has several matrices, the matrix
+that ranks its training windows best is used.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from bigbird_dna.papers.comparators.interface import (
     fit_sigmoid,
 )
 
-# Axes: N windows, L bases, M matrices, W places of a matrix.
+# Axes: N windows, L bases, M matrices, W positions of a matrix.
 
 RELEASE = "JASPAR2026"
-_NOWHERE = -1e6  # what an N adds to a match: far below any
+_NOWHERE = -1e6  # contribution of an N to a match: far below any score
 
-# Names of factors in public peak sets that JASPAR knows by another name.
+# Factor names in public peak sets that differ from JASPAR's names.
 SYNONYMS = {
     "AP2ALPHA": "TFAP2A",
     "AP2GAMMA": "TFAP2C",
@@ -61,14 +61,14 @@ _REMARK = re.compile(r"_?\([^)]*\)")
 
 
 class KnownMotif(NamedTuple):
-    """How often each base stands at each place of a factor's sites."""
+    """Counts of each base at each position of a factor's sites."""
 
     factor: str
-    matrix: str  # its name in the database
+    matrix: str  # matrix name in the database
     counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
 
     def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
-        """Bits (W, 4) of each base against its `background` share, with JASPAR's pseudocounts."""
+        """Return bits (W, 4) of each base relative to its `background`, with JASPAR's pseudocounts."""
         from Bio import motifs
         from Bio.motifs import jaspar
 
@@ -80,14 +80,13 @@ class KnownMotif(NamedTuple):
 
 
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
-    """The latest matrices of JASPAR's core collection for a taxonomic group; `UsageError` where it isn't
-    installed."""
+    """Return the latest matrices of JASPAR's core collection for a taxon; `UsageError` if not installed."""
     try:
         from pyjaspar import jaspardb
     except ImportError:
         raise UsageError(
-            "JASPAR's matrices come with pyjaspar, which isn't installed: pip install 'bigbird-dna[motifs]', "
-            "or name a file of matrices with --motifs"
+            "JASPAR's matrices need the package pyjaspar: pip install 'bigbird-dna[motifs]', "
+            "or give a file of matrices with --motifs"
         ) from None
     database = jaspardb(release=RELEASE)
     try:
@@ -100,8 +99,7 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
 
 
 def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
-    """Matrices of a file in JASPAR's format: a line `>matrix factor`, and one for each base; `DataError` if
-    it is none."""
+    """Read matrices in JASPAR's format (a line `>matrix factor`, one per base); `DataError` if invalid."""
     from Bio import motifs
 
     fault = "not a file of matrices in JASPAR's format"
@@ -109,11 +107,11 @@ def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
         records = motifs.parse(stream, "jaspar")  # type: ignore[no-untyped-call]
         found = tuple(_known(record) for record in records)
     if not found:
-        raise DataError(f"{path}: holds no matrix")
+        raise DataError(f"{path}: contains no matrix")
     for motif in found:
         counts = motif.counts
         if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
-            raise DataError(f"{path}: matrix {motif.matrix!r:.60} has a place without counts, or bad ones")
+            raise DataError(f"{path}: matrix {motif.matrix!r:.60}: a position has no or invalid counts")
     return found
 
 
@@ -124,7 +122,7 @@ def _known(record: Any) -> KnownMotif:
 
 
 def factor_key(name: str) -> str:
-    """A factor's name as it is compared: letters and digits alone, in capitals, by JASPAR's synonym."""
+    """Return a factor's name for comparison: letters and digits only, in capitals, with synonyms replaced."""
     plain = _REMARK.sub("", _VARIANT.sub("", name))
     plain = re.sub(r"^eGFP-", "", plain)
     key = re.sub(r"[^A-Za-z0-9]", "", plain).upper()
@@ -132,7 +130,7 @@ def factor_key(name: str) -> str:
 
 
 def motifs_of_factor(name: str, motifs: Iterable[KnownMotif]) -> tuple[KnownMotif, ...]:
-    """The matrices of a factor: its own, or where it has none those of complexes (`A::B`) with it."""
+    """Return the matrices of a factor, or, if it has none, those of complexes (`A::B`) that contain it."""
     key, own, shared = factor_key(name), [], []
     for motif in motifs:
         keys = [factor_key(part) for part in motif.factor.split("::")]
@@ -144,9 +142,9 @@ def motifs_of_factor(name: str, motifs: Iterable[KnownMotif]) -> tuple[KnownMoti
 
 
 def best_matches(codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
-    """Log-odds (N, M) of the best match of each matrix (W, 4) in windows (N, L), on either strand.
+    """Return log-odds (N, M) of the best match of each matrix (W, 4) in windows (N, L), on either strand.
 
-    A window in which a matrix lies nowhere on known bases alone has the lowest score that the matrix gives.
+    If a matrix never covers known bases only, the score is the lowest score of the matrix.
     """
     found = np.empty((len(codes), len(matrices)), np.float32)
     lowest = np.array([matrix.min(axis=1).sum() for matrix in matrices])
@@ -167,26 +165,26 @@ def best_matches(codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64
 
 
 class MotifScan(ScoringComparator):
-    """The scan of each label's windows with the matrices of its factor; labels without any are NaN.
+    """Scan of the windows with the matrices of each label's factor; labels without a matrix are NaN.
 
-    Learnt are the background, the share of G and C, which of several matrices counts, and the probability of
-    a score. The order of the probabilities is that of the scores.
+    The fit determines the background (fraction of G and C), the matrix of each factor, and the map from
+    scores to probabilities, which preserves the order of the scores.
     """
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
         super().__init__()
         self.motifs = [list(known) for known in motifs]
         self.labels = len(self.motifs)
-        # Many tracks have the same factor: each of its matrices is scanned with once.
+        # Many tracks have the same factor: scan each of its matrices only once.
         self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())
-        self._matrices: list[NDArray[np.float64]] = []  # log-odds of each of these
-        self._columns: dict[int, int] = {}  # by label: its matrix that counts
+        self._matrices: list[NDArray[np.float64]] = []  # log-odds of each matrix
+        self._columns: dict[int, int] = {}  # label → index of its matrix
         self._background: list[float] = []
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         count, labels = learned.shape
         if labels != self.labels:
-            raise ValueError(f"matrices of {self.labels} labels, windows of {labels}")
+            raise ValueError(f"matrices have {self.labels} labels, but windows have {labels}")
         self._background = _background(learned)
         self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
         parts = progress(blocks(count, self.AT_ONCE), "scanning", -(-count // self.AT_ONCE), "parts")
@@ -222,7 +220,7 @@ class MotifScan(ScoringComparator):
 
 
 def _background(windows: LabeledWindows) -> list[float]:
-    """Shares of A, C, G and T in windows, the same on both strands."""
+    """Return the fractions of A, C, G and T in windows, averaged over both strands."""
     counts = np.zeros(UNKNOWN + 1, np.int64)
     for rows in blocks(windows.shape[0], MotifScan.AT_ONCE):
         counts += np.bincount(base_codes(windows.sequences(rows)).ravel(), minlength=UNKNOWN + 1)
@@ -232,12 +230,12 @@ def _background(windows: LabeledWindows) -> list[float]:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module; `DataError` where no factor has a matrix."""
+    """Make the comparator of this module; `DataError` if no factor has a matrix."""
     file = request.motifs
     known = jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)
     found = [motifs_of_factor(factor, known) for factor in request.factors]
     count = sum(map(bool, found))
     log(f"{count:,} of {len(found):,} tracks have a factor with a matrix, among {len(known):,} matrices")
     if not count:
-        raise DataError(f"{file or 'JASPAR'}: has no matrix of the factors of {request.factors_in}")
+        raise DataError(f"{file or 'JASPAR'}: contains no matrix of the factors of {request.factors_in}")
     return MotifScan(found)

@@ -1,8 +1,8 @@
-"""Training of the comparators that are networks on one-hot windows, by the same loop as all models here.
+"""Training of comparators that are networks on one-hot windows, with the common training loop.
 
-All are trained alike, whatever their papers did: AdamW with warm-up and decay, binary cross-entropy, and the
-weights of the evaluation with the least loss on held-out windows. An N is four zeros, as in DeepSEA's data:
-it says nothing for any base, and is like what convolutions pad with beyond a contig's end.
+All networks are trained in the same way, independent of their papers: AdamW with warm-up and decay, binary
+cross-entropy, and the weights of the evaluation with the lowest loss on held-out windows. An N is four zeros,
+as in DeepSEA's data: it is evidence for no base, like the padding of convolutions beyond a contig's end.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from bigbird_dna.training.task import Training, TrainingResult, fit
 
 
 def one_hot(codes: Tensor) -> Tensor:
-    """(B, L) codes as (B, 4, L) zeros and ones, float32, an N as zeros."""
+    """Convert (B, L) codes to (B, 4, L) zeros and ones, float32, with N as zeros."""
     return F.one_hot(codes.long(), UNKNOWN + 1)[..., :UNKNOWN].transpose(1, 2).float()
 
 
 def count_products(network: nn.Module, example: Tensor) -> int:
-    """Products with weights of convolutions, dense layers and LSTMs in a forward pass over `example`."""
+    """Count products with weights of convolutions, dense layers and LSTMs in a forward pass of `example`."""
     counted = 0
 
     def count(module: nn.Module, given: tuple[Tensor, ...], result: Any) -> None:
@@ -68,23 +68,23 @@ def count_products(network: nn.Module, example: Tensor) -> int:
 # Axes: N windows, L bases, T labels.
 
 EVALUATED_WINDOWS = 2000
-"""Held-out windows, at most, that weights are chosen on."""
-_AT_ONCE = 256  # windows that are predicted together, at most
+"""Most held-out windows on which weights are chosen."""
+_AT_ONCE = 256  # most windows per prediction batch
 _BASES_AT_ONCE = 1 << 17
-_LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
+_LEAST_POSITIVES = 5  # of a label in the held-out windows, to include it in the median AUROC
 
 
 class Network(Protocol):
-    """A class of networks, which have an `output` layer and know the shortest window that they take."""
+    """A class of networks with an `output` layer and the attribute `shortest`, the least window in bp."""
 
     shortest: int
 
     def __call__(self, length: int, labels: int) -> nn.Module:
-        """A network from one-hot windows (B, 4, L) to logits (B, T)."""
+        """Make a network from one-hot windows (B, 4, L) to logits (B, T)."""
 
 
 class OneHotNetwork(nn.Module):
-    """Codes (B, L) to logits (B, T)."""
+    """A network from codes (B, L) to logits (B, T)."""
 
     def __init__(self, inner: nn.Module, length: int) -> None:
         super().__init__()
@@ -96,9 +96,9 @@ class OneHotNetwork(nn.Module):
 
 
 class NetworkComparator(Comparator, Training[OneHotNetwork]):
-    """A network on one-hot windows, which `windows` tells from others: a killed training goes on with the
-    same ones. It is computed in bfloat16 where that is faster. On one kind of CPU a seed has one result, bit
-    for bit."""
+    """A network on one-hot windows. `windows` identifies its data: a killed training resumes only on the same
+    windows. Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical
+    results."""
 
     keep: ClassVar[Keep] = "best"
 
@@ -132,7 +132,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         return NetworkObjective(self.learned, self.held_out, self.settings, world.device)
 
     def initialize(self, network: OneHotNetwork) -> None:
-        output = network.inner.output  # begins with the best constant: training is for what sequences tell
+        output = network.inner.output  # initialized to the best constant prediction
         assert isinstance(output, nn.Linear)
         count, positives = self.learned.shape[0], _positives(self.learned)
         share = positives / count
@@ -145,22 +145,22 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         return f"{self.name}: {self.learned.shape[0]:,} training windows of {self.learned.length:,} bp"
 
     def fit(self, learned: Windows, held_out: Windows) -> Self:
-        """Train the network, or go on; the weights with the least loss on held-out windows stay."""
+        """Train the network, or resume; keep the weights with the lowest loss on held-out windows."""
         self.learned, self.held_out = learned, held_out
         length, shortest = learned.length, self.network.shortest
         if length < shortest:
             raise DataError(
-                f"{self.name}: windows of {length} bp are shorter than the {shortest} bp it needs"
+                f"{self.name}: windows of {length} bp are too short; the network needs {shortest} bp"
             )
         world = World(0, 1, self.device)
         with world.at_end:
             self.trained = fit(self, self.checkpoints, world)
-            world.at_end.pop_all()  # the lock holds until `finish`
+            world.at_end.pop_all()  # keep the lock until `finish`
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         if self.trained is None:
-            raise ValueError(f"{self.name} has not been fitted")
+            raise ValueError(f"{self.name}: call `fit` before `predict`")
         if not sequences:
             return np.zeros((0, self.learned.shape[1]), np.float32)
         codes = base_codes(sequences)
@@ -197,7 +197,7 @@ class NetworkObjective(Objective):
         self.judged_labels = held_out.labels(rows)
         weight = _weights(_positives(learned), count, settings.balanced)
         self.weight = torch.as_tensor(weight, dtype=torch.float32)
-        # Held-out windows have classes in another ratio.
+        # Held-out windows have another class ratio.
         evaluated = self.judged_labels.sum(axis=0, dtype=np.int64)
         self.judged_weight = _weights(evaluated, len(self.judged_labels), settings.balanced)
 
@@ -233,7 +233,7 @@ class NetworkObjective(Objective):
 
 
 def _positives(windows: Windows) -> NDArray[np.int64]:
-    """How many windows have each label, (T,)."""
+    """Count the windows with each label, (T,)."""
     found = np.zeros(windows.shape[1], np.int64)
     for part in blocks(windows.shape[0], 1 << 16):
         found += windows.labels(part).sum(axis=0, dtype=np.int64)
@@ -241,7 +241,7 @@ def _positives(windows: Windows) -> NDArray[np.int64]:
 
 
 def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray[np.float64]:
-    """How much a positive of each label (T,) counts, where a negative counts 1; as a class, if balanced."""
+    """Return the weight of a positive of each label (T,) relative to a negative, 1 unless balanced."""
     negatives = rows - positives
     both = (positives > 0) & (negatives > 0)
     return np.where(both & balanced, negatives / positives.clip(1), 1.0)

@@ -1,5 +1,5 @@
-"""Predictors that train no network: regressions on GC content, k-mers, positions and what a language model
-has of a window, and the nearest window."""
+"""Comparators without a trained network: regressions on GC content, k-mers, positions and embeddings of a
+language model, and the nearest window."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, PROBE, Comparator, ComparatorRequest
 
-_AT_ONCE = 1024  # windows whose sequences or tokens are in memory
+_AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
 
 class TrackRegression(Comparator):
-    """`KmerTracks` on features of the middle `sizes` bp of a window."""
+    """`KmerTracks` on features of the central `sizes` bp of a window."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
@@ -46,7 +46,7 @@ class TrackRegression(Comparator):
 
     @abstractmethod
     def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        """(n, F)."""
+        """Return features (n, F)."""
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         sides = [(self._of(windows), all_labels(windows)) for windows in (learned, held_out)]
@@ -65,13 +65,13 @@ class TrackRegression(Comparator):
 
 
 class GcContent(TrackRegression):
-    """A regression for each label on GC content: the share of G and C among the bases that are known; without
-    any it is 0.5. With `balanced` the classes weigh alike, however many windows they have."""
+    """A regression per label on GC content, the fraction of G and C among known bases (0.5 without any).
+    With `balanced`, both classes have equal weight, independent of their numbers of windows."""
 
     def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
         super().__init__(sizes)
         self.balanced = balanced
-        self._odds: NDArray[np.float64] = np.ones(0)  # of each label among the windows learnt from
+        self._odds: NDArray[np.float64] = np.ones(0)  # odds of each label in the training windows
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         positives = all_labels(learned).sum(axis=0, dtype=np.int64)
@@ -82,7 +82,7 @@ class GcContent(TrackRegression):
         chances = super().predict(sequences)
         if not self.balanced:
             return chances
-        # As if there were as many windows of either class.
+        # Adjust probabilities to equal numbers of windows of both classes.
         against = (1 - chances.astype(np.float64)) * self._odds
         return (chances / (chances + against)).astype(np.float32)
 
@@ -98,7 +98,7 @@ class GcContent(TrackRegression):
 
 
 class TrackKmers(TrackRegression):
-    """Of k-mers, both strands together."""
+    """Regression on k-mers, counted on both strands together."""
 
     def __init__(self, k: int, sizes: Sequence[int]) -> None:
         super().__init__(sizes)
@@ -112,7 +112,7 @@ class TrackKmers(TrackRegression):
 
 
 class PromoterLogistic(Comparator):
-    """A `LogisticBaseline`, for windows with a strand and one label; its penalty is chosen in training."""
+    """A `LogisticBaseline` for stranded windows with one label; its penalty is chosen in training."""
 
     def __init__(self, model: LogisticBaseline) -> None:
         self.model = model
@@ -130,26 +130,26 @@ class PromoterLogistic(Comparator):
 
 
 class NearestComparator(NearestWindow, Comparator):
-    """The labels of the nearest window learnt from."""
+    """Predicts the labels of the nearest training window."""
 
 
-# A linear probe: what a logistic regression reads from a language model that stays as it is
+# Linear probes: logistic regressions on the embeddings of a frozen language model
 
 
-# Axes: N windows, T labels, D numbers of a window.
+# Axes: N windows, T labels, D embedding dimensions.
 
 MOST_WINDOWS = 8000
-"""Windows, at most: more tell a regression on some hundred numbers little, and take minutes."""
+"""Most training windows: more hardly improve a regression on some hundred features, and take minutes."""
 _BATCH = 32
 Features = NDArray[np.float32]
 
 
 class FrozenEncoder:
-    """The encoder of a language model, which stays as it is: vectors of windows from each of its layers.
+    """The frozen encoder of a language model, which returns vectors of windows from each layer.
 
-    `fresh` is a seed of weights that are drawn instead of the model's; `size` are bp in a window's middle
-    whose tokens are looked at besides; `anchor` is what windows of too many tokens are cut around, as a
-    fraction. `ModelError` where the model has several encoders, or no tokenizer of DNA.
+    `fresh` is a seed: weights are then drawn at random. `size` restricts means to the tokens of the central
+    `size` bp of a window, in addition to all tokens. `anchor` is the relative position around which windows
+    of too many tokens are cut. `ModelError` if the model has several encoders, or no DNA tokenizer.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class FrozenEncoder:
 
     @property
     def layers(self) -> int:
-        """How many vectors a window has: that of the embeddings, and one of each layer."""
+        """Number of vectors per window: one of the embeddings, and one per layer."""
         return 1 + self.encoder.config.layers
 
     def features(self, sequences: Sequence[str]) -> Features:
-        """Means of every layer over the tokens of windows, (n, layers, D)."""
+        """Return means of every layer over the tokens of windows, (n, layers, D)."""
         positions = self.encoder.config.max_length
         spans = None
         if self.size is None:
@@ -198,8 +198,8 @@ class FrozenEncoder:
 
 
 class EncoderProbe(Comparator):
-    """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
-    Layer and penalty are chosen on the held-out windows; of windows of one label the classes weigh alike.
+    """Logistic regressions on the means of a layer over the tokens of a window, and over its central tokens.
+    Layer and penalty are chosen on held-out windows; with a single label, both classes have equal weight.
     Random weights are drawn with `seed`."""
 
     def __init__(
@@ -236,7 +236,7 @@ class EncoderProbe(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        assert self._read is not None, "fit comes first"
+        assert self._read is not None, "call `fit` first"
         parts = blocks(len(sequences), _AT_ONCE)
         return np.concatenate(
             [
@@ -265,7 +265,7 @@ def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:
 
 
 def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
-    """Over the labels that have both classes; 0.5 without any."""
+    """Return the mean AUROC over the labels with both classes; 0.5 if there are none."""
     from sklearn.metrics import roc_auc_score
 
     both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))

@@ -1,4 +1,4 @@
-"""The experiments of the papers: models trained with one thing changed, compared on the same test data."""
+"""Experiments of the papers: models trained with one change each, compared on the same test data."""
 
 from collections.abc import Mapping
 
@@ -12,4 +12,4 @@ EXPERIMENTS: Mapping[str, str] = {
     "long_range_arena": "long_range_arena:LongRangeArena",
     "byte_lm": "long_range_arena:ByteLm",
 }
-"""Name → module and class, which are imported when an experiment is asked for."""
+"""Experiment name → module and class, which are imported on demand."""

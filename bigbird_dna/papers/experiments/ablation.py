@@ -1,4 +1,4 @@
-"""Attention mechanisms side by side: what their trainings reach, and what they take."""
+"""Compare attention mechanisms: metrics of their trainings, and their cost."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ BUILDING_BLOCKS: Mapping[str, str] = {
     "random_window": "R + W",
     "bigbird": "",
 }
-"""What Table 1 of Zaheer et al. (2020) is made of, as it calls them; it has no row of all three kinds."""
-# That table: accuracy on masked tokens of text, %, at 512 tokens.
+"""Mechanism → its name in Table 1 of Zaheer et al. (2020), which has no row of all three kinds."""
+# Table 1: accuracy on masked tokens of text, %, at 512 tokens.
 MASKED_ACCURACY: Mapping[str, float] = {"full": 64.2, "random": 60.1, "window": 58.3, "random_window": 62.7}
-# Ren et al. (2021): perplexity of masked tokens on C4, by tokens of an input.
+# Ren et al. (2021): perplexity of masked tokens on C4, by input length in tokens.
 PERPLEXITY: Mapping[str, Mapping[int, float]] = {
     "full": {2048: 4.552},
     "bigbird": {2048: 4.696, 8192: 4.542},
@@ -63,9 +63,9 @@ PERPLEXITY: Mapping[str, Mapping[int, float]] = {
 }
 PUBLISHED = {*BUILDING_BLOCKS, *MASKED_ACCURACY, *PERPLEXITY}
 ABLATION_NOTE = (
-    "Published figures are of English text, whatever the genome of this run is: accuracy on masked tokens in "
-    "percent (Zaheer et al. 2020, Table 1, 512 tokens; BERT stands for full attention), and perplexity of "
-    "masked tokens on C4 (Ren et al. 2021; with axial spans, 8,192 tokens: 4.190)."
+    "Published values are for English text, not for the genome of this run: accuracy on masked tokens in "
+    "percent (Zaheer et al. 2020, Table 1, 512 tokens; BERT means full attention), and perplexity of masked "
+    "tokens on C4 (Ren et al. 2021; with axial spans, 8,192 tokens: 4.190)."
 )
 
 TITLE, SEEDS, LENGTHS = "Attention mechanisms on the same DNA", "Each seed", "Longer inputs"
@@ -80,10 +80,10 @@ def ablation_report(
     costs: Mapping[str, Path],
     tracks: AblationTracks | None = None,
 ) -> pd.DataFrame:
-    """Write `ablation.tsv`, `.json`, `.md` and `.svg`; with several seeds also `ablation_seeds.tsv`, with
-    longer inputs `ablation_lengths.tsv` and `.svg`. Files of bits are of trainings of the same steps and on
-    longer inputs, by tokens of an input, and of the same `time`; `costs` are measured steps. `DataError`
-    where they can't be used, or don't go together."""
+    """Write `ablation.tsv`, `.json`, `.md` and `.svg`; for several seeds also `ablation_seeds.tsv`, for
+    longer inputs `ablation_lengths.tsv` and `.svg`. `lengths` has files of bits by input tokens, for equal
+    steps and for longer inputs; `time` for equal training time; `costs` are measured steps. `DataError` if
+    files are invalid or do not match."""
     reference = section.reference
     reached, notes = compare_tracks(tracks, reference) if tracks else ({}, {})
     found = AblationResult(
@@ -121,16 +121,16 @@ def ablation_report(
 
 
 def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:
-    """Measurements by mechanism; `DataError` where one is of another attention, or by another clock."""
+    """Read measurements by mechanism; `DataError` if attention or clock differ from those expected."""
     found: dict[str, Cost] = {}
     for name, path in costs.items():
         cost = found[name] = Cost.read(path)
         attention, other = section.changes(name)["attention"], next(iter(found))
         if cost.attention != attention:
-            raise DataError(f"{path}: is of attention {cost.attention!r:.60}, and not of {attention!r}")
+            raise DataError(f"{path}: attention must be {attention!r}, found {cost.attention!r:.60}")
         if cost.clock != found[other].clock:
             raise DataError(
-                f"{path}: its clock is {cost.clock!r:.60}, that of {costs[other]} {found[other].clock!r:.60}"
+                f"{path}: clock is {cost.clock!r:.60}, but {costs[other]} has {found[other].clock!r:.60}"
             )
     return found
 
@@ -141,15 +141,15 @@ def _page(title: str, table: pd.DataFrame) -> str:
 
 def _notes(found: AblationResult) -> str:
     clock = {cost.clock for cost in found.costs.values()}
-    time = "of processors" if clock == {"processor"} else "by the clock"
+    time = "CPU time" if clock == {"processor"} else "wall-clock time"
     tracks = "".join(f"{name}: {note}.\n\n" for name, note in found.track_notes.items())
     own = found.section
     return tracks + (
-        f"Trainings of the same steps and of the same time have inputs of {own.tokens:,} tokens. Bits per "
-        f"base are of hidden tokens of the test contigs; a difference is to {own.reference}, below 0 in a "
-        "mechanism's favour, a gain is of AUROC. Intervals are of 95 %, over test data and seeds. Time and "
-        f"memory of a step were measured by themselves, time {time}; `seconds` are those of the trainings by "
-        f"their logs, whatever else the machine did.\n\n† {ABLATION_NOTE}\n"
+        f"Trainings of equal steps and of equal time have inputs of {own.tokens:,} tokens. Bits per base are "
+        f"for masked tokens in test contigs. A difference is to {own.reference}; below 0, the mechanism is "
+        "better. A gain is of AUROC. Intervals are 95 %, over test data and seeds. Time and memory per step "
+        f"were measured separately, as {time}; `seconds` are from the logs of the trainings and depend on "
+        f"the load of the machine.\n\n† {ABLATION_NOTE}\n"
     )
 
 
@@ -161,7 +161,7 @@ _NOTHING = ModelComparison(UNDEFINED, UNDEFINED, {})
 
 
 def length_table(found: AblationResult) -> pd.DataFrame:
-    """A row a mechanism and length of input, the short ones of the same steps among them."""
+    """Return one row per mechanism and input length, including the trainings of equal steps."""
     rows = []
     for tokens, reached in found.lengths.items():
         for name in found.names:
@@ -180,8 +180,8 @@ def length_table(found: AblationResult) -> pd.DataFrame:
 
 
 def seed_table(found: AblationResult) -> pd.DataFrame:
-    """A row a mechanism and seed: what a mean over seeds hides, as of two that learnt and one that didn't."""
-    parts = {"bits_per_base": found.steps, "time_bits_per_base": found.time}
+    """Return one row per mechanism and seed, to show failed trainings that a mean over seeds conceals."""
+    parts = {"bits_per_base": found.steps, "matched_time_bits_per_base": found.time}
     parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
     rows: list[dict[str, object]] = []
     for name in found.names:
@@ -193,25 +193,25 @@ def seed_table(found: AblationResult) -> pd.DataFrame:
 
 
 def _row(found: AblationResult, name: str) -> dict[str, object]:
-    """Of a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favor."""
+    """Return the row of a mechanism; `difference` is bits per base minus the reference's (less is better)."""
     steps, time = found.steps[name], found.time[name]
     alike = _alike(found, name)
     row: dict[str, object] = {
         "mechanism": name,
         "attention": found.costs[name].attention,
-        "building_block": BUILDING_BLOCKS.get(alike, ""),
+        "paper_table1_row": BUILDING_BLOCKS.get(alike, ""),
         "seeds": len(steps.by_seed),
         "steps": steps.steps,
         **_bits(steps, ""),
         "seconds": steps.seconds,
-        "time_steps": time.steps,
-        **_bits(time, "time_"),
-        "time_seconds": time.seconds,
+        "matched_time_steps": time.steps,
+        **_bits(time, "matched_time_"),
+        "matched_time_seconds": time.seconds,
         **found.cost(name, found.section.tokens),
     }
     for track, reached in found.tracks.items():
         own = reached.get(name, _NOTHING)
-        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"gain_{track}")}
+        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"delta_auroc_{track}")}
     return row | {"published_masked_accuracy": MASKED_ACCURACY.get(alike, math.nan)}
 
 
@@ -223,14 +223,14 @@ def _bits(reached: ModelComparison, prefix: str) -> dict[str, float]:
 
 
 def _alike(found: AblationResult, name: str) -> str:
-    """Whose published figures stand beside a row: with options or keys of its own a mechanism is another."""
+    """Return the published mechanism equal to a row, "" if it has other options or encoder keys."""
     cost, altered = found.costs[name], {one.name for one in found.section.mechanisms if one.encoder}
     own = cost.attention != name or cost.has_own_options or name in altered
     return "" if own or name not in PUBLISHED else name
 
 
 def compare_bits(files: ModelFiles, tokens: int, reference: str) -> dict[str, ModelComparison]:
-    """Bits per base of each mechanism, in the order of its files."""
+    """Return bits per base of each mechanism, in the order of its files."""
     bits, arms = read_model_bits(files, tokens), by_arm(files, [*files.values()])
     rates, drawn = resampled_rates(list(bits.bits), bits.bases, bits.blocks)
     found = _compare(reference, EvaluatedModels(BITS_PER_BASE, rates, drawn.T), arms)
@@ -250,14 +250,14 @@ def _compare(reference: str, evaluated: EvaluatedModels, arms: Arms[str]) -> dic
 
 
 class AblationTracks(NamedTuple):
-    """What tracks are evaluated by: predictions of the same bins by each model, by mechanism and seed."""
+    """Inputs of the evaluation of tracks: predictions of the same bins by each model (mechanism and seed)."""
 
     predictions: ModelFiles
     labels: Path
-    bins: Path  # where they lie
-    table: Path  # of all tracks
-    names: Sequence[str]  # the tracks that are wanted
-    min_positives: int = 1  # a track with fewer is left out
+    bins: Path  # table of the bins
+    table: Path  # table of all tracks
+    names: Sequence[str]  # tracks to evaluate
+    min_positives: int = 1  # tracks with fewer are excluded
 
     @property
     def files(self) -> list[Path]:
@@ -265,16 +265,16 @@ class AblationTracks(NamedTuple):
 
 
 def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, ByMechanism], dict[str, str]]:
-    """AUROC of each mechanism on test bins by track, and notes by track; `DataError` where files are of other
-    bins. Neighboring bins are easy or hard together: blocks of 10 kb are drawn, each with all of its bins. A
-    track of one class, or with too few positives, is left out; the log says so."""
+    """Return the AUROC of each mechanism on test bins, and notes, by track; `DataError` if files have
+    different bins. Neighboring bins are correlated, so blocks of 10 kb are resampled. A track of one class,
+    or with too few positives, is excluded and logged."""
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
         if name not in known:
-            raise DataError(f"{tracks.table}: has no track {name!r}; it has: {', '.join(known)}")
+            raise DataError(f"{tracks.table}: no track {name!r} (found: {', '.join(known)})")
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
-        raise DataError(f"{tracks.labels}: {truth.tracks} tracks, {tracks.table} has {len(known)}")
+        raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")
     blocks = _blocks(tracks.bins, truth.rows, tracks.labels)
     arms = by_arm(tracks.predictions, [*tracks.predictions])
     reached: dict[str, ByMechanism] = {}
@@ -287,18 +287,18 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
         positives, negatives = int(target.sum()), int((1 - target).sum())
         note = auroc_note(positives, negatives, UNDEFINED) if not positives or not negatives else ""
         if not note and positives < tracks.min_positives:
-            note = f"{positives:,} positives, below {tracks.min_positives:,}"
+            note = f"{positives:,} positives, fewer than {tracks.min_positives:,}"
         reached[name] = {}
         if note:
-            log(f"{tracks.labels}: track {name} is left out: {note}")
+            log(f"{tracks.labels}: track {name} is excluded: {note}")
         else:
             scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
             evaluated = evaluate_rows(target, scores, blocks[there], TRACK_AUROC, FEWEST_BLOCKS)
             if min(evaluated.class_groups) < FEWEST_BLOCKS:
-                # Resamples without that block lack a class, and all others have it alike.
+                # Resamples without that block lack a class, and the others are equal.
                 kind = "positives" if evaluated.class_groups[0] < FEWEST_BLOCKS else "negatives"
                 note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
-                    f"all {kind} are within one stretch of {BLOCK_BASES:,} bp: no interval of AUROC"
+                    f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
                 )
             reached[name] = _compare(reference, evaluated, arms)
         notes.update({name: note} if note else {})
@@ -306,13 +306,13 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
 
 
 def _blocks(path: Path, rows: int, labels: Path) -> NDArray[np.int64]:
-    """The number (N,) of the block of `BLOCK_BASES` bp that each bin begins in."""
+    """Return the number (N,) of the block of `BLOCK_BASES` bp in which each bin starts."""
     bins = read_frame(path)
     if list(bins.columns) != COLUMNS:
-        raise DataError(f"{path}: not a table of bins ({', '.join(COLUMNS)})")
+        raise DataError(f"{path}: not a table of bins with the columns {', '.join(COLUMNS)}")
     check_cells(path, bins, ("contig",), ("start",))
     if len(bins) != rows:
-        raise DataError(f"{path}: {len(bins):,} bins, {labels} has {rows:,}")
+        raise DataError(f"{path}: {len(bins):,} bins, but {labels} has {rows:,}")
     contigs = np.unique(bins["contig"].astype(str).to_numpy(), return_inverse=True)[1]
     numbers = bins["start"].to_numpy().astype(np.int64) // BLOCK_BASES
     found: NDArray[np.int64] = contigs * (numbers.max(initial=0) + 1) + numbers

@@ -1,4 +1,4 @@
-"""What each training of the ablation has otherwise than the run's configuration, and whether it can be."""
+"""Configuration keys of each training of the ablation, and checks of these trainings."""
 
 import math
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from bigbird_dna.simulate.truth import TRACKS
 Keys = dict[str, Any]
 
 _WARMUP = 3
-"""A learning rate rises in a third of the steps at most; a run's own may rise longer than these last."""
+"""Warm-up takes at most a third of the steps; the run's warm-up may be longer than a short training."""
 
 
 class Ablation(Experiment):
-    """The same encoder with one mechanism after the other: arms are called MECHANISM-PART, trainings of the
-    same `steps`, of the same `time`, on longer inputs (their tokens), and on tracks (`distance`)."""
+    """The same encoder with each mechanism in turn. Arms are named MECHANISM-PART; parts are trainings of
+    equal `steps`, of equal `time`, on longer inputs (their tokens), and on tracks (`distance`)."""
 
     name: ClassVar[str] = "ablation"
     files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
 
     def check(self, run: Config) -> None:
-        """Looks at all trainings; modules of attention are loaded for it, and torch with them."""
+        """Check all trainings; this imports attention modules, and torch with them."""
         _check_data(run)
         causal = {one.name: _causal(run, one.name) for one in run.ablation.mechanisms}
         reference = run.ablation.reference
@@ -35,14 +35,14 @@ class Ablation(Experiment):
             if value != causal[reference]:
                 one, other = (name, reference) if value else (reference, name)
                 raise ConfigError(
-                    f"ablation.mechanisms: {one} is causal and {other} is not: they can't be compared"
+                    f"ablation.mechanisms: cannot compare {one} (causal) with {other} (not causal)"
                 )
 
     def arms(self, run: Config) -> Sequence[Arm]:
         ablation = run.ablation
         arms = []
         for mechanism in (one.name for one in ablation.mechanisms):
-            # The reference's training of the same steps is that of the same time too.
+            # For the reference, the trainings of equal steps and of equal time are identical.
             one = mechanism == ablation.reference and ablation.time_budget_s is None
             trainings = ["steps", *([] if one else ["time"]), *map(str, ablation.lengths)]
             for part in trainings:
@@ -78,7 +78,7 @@ class Ablation(Experiment):
         return arms
 
     def _costs(self, run: Config, mechanism: str) -> list[Path]:
-        """A mechanism's measurement, and the reference's if it says the time."""
+        """Return the cost of a mechanism, and of the reference if it determines the time."""
         ablation = run.ablation
         names = [mechanism, *([ablation.reference] if ablation.time_budget_s is None else [])]
         return [run.paths.experiment(self.name) / f"{name}-steps/cost.json" for name in names]
@@ -115,7 +115,7 @@ class Ablation(Experiment):
 
 
 def encoder_keys(config: Config, mechanism: str) -> Keys:
-    """Of a mechanism's encoder; the run's own mechanism keeps the run's options, unless it has others."""
+    """Return a mechanism's encoder keys; the run's own mechanism keeps the run's options unless changed."""
     changes = config.ablation.changes(mechanism)
     if changes["attention"] == config.encoder.attention and not changes["attention_options"]:
         changes["attention_options"] = dict(config.encoder.attention_options)
@@ -123,7 +123,7 @@ def encoder_keys(config: Config, mechanism: str) -> Keys:
 
 
 def pretraining_keys(config: Config, mechanism: str, part: str) -> Keys:
-    """Of a training of `steps`, `time`, or a length as text."""
+    """Return the keys of a pretraining: `part` is `steps`, `time`, or an input length as text."""
     training = config.ablation.training(part, config.pretraining.grad_accumulation)
     return {
         **_shorter_warmup("pretraining", config.pretraining, training["steps"]),
@@ -133,8 +133,8 @@ def pretraining_keys(config: Config, mechanism: str, part: str) -> Keys:
 
 
 def distance_keys(config: Config, mechanism: str) -> Keys:
-    """Of a training on tracks, from fresh weights; what is far comes by attention alone, without layers
-    across bins."""
+    """Return the keys of a training on tracks from random weights, without layers across bins, so that only
+    attention can transfer long-range information."""
     ablation = config.ablation
     layers = {"encoder.layers": ablation.long_range_layers} if ablation.long_range_layers else {}
     steps: Keys = {}
@@ -151,10 +151,10 @@ def distance_keys(config: Config, mechanism: str) -> Keys:
 
 
 def _with_positions(config: Config, mechanism: str, tokens: int) -> Keys:
-    """A mechanism's own, and as many positions as inputs of so many tokens need."""
+    """Return a mechanism's keys, with enough positions for inputs of `tokens` tokens."""
     keys = encoder_keys(config, mechanism)
     positions = keys.pop("encoder.max_length", config.encoder.max_length)
-    if type(positions) is int:  # what isn't is left as it is, to be refused by its name
+    if type(positions) is int:  # invalid values are kept and rejected in validation
         positions = max(positions, tokens)
     return {**keys, "encoder.max_length": positions}
 
@@ -168,21 +168,19 @@ def _check_data(config: Config) -> None:
     if not config.has_genome:
         raise ConfigError("ablation: needs a genome.reference to pretrain on")
     for split in ("valid", "test"):
-        # What is held out for chromatin is held out of pretraining.
+        # Regions held out for chromatin are also held out of pretraining.
         if not getattr(config.genome, split) and not getattr(config.chromatin.data, f"{split}_regions"):
-            raise ConfigError(f"genome.{split}: name at least one contig or region: the ablation needs it")
+            raise ConfigError(f"genome.{split}: the ablation needs at least one contig or region")
     wanted, tracks = config.ablation.long_range_tracks, config.chromatin.data.tracks
     if wanted and tracks is None:
-        raise ConfigError(
-            "ablation.long_range_tracks: chromatin.data.tracks is null: there are no tracks to tell"
-        )
-    # Those of other data are known once the data set is there: a rule looks then.
+        raise ConfigError("ablation.long_range_tracks: needs tracks, but chromatin.data.tracks is null")
+    # Track names of other data are checked when the data set exists.
     if unknown := [name for name in wanted if tracks == SIMULATED and name not in TRACKS]:
-        raise ConfigError(f"ablation.long_range_tracks: {unknown[0]!r} is not one of {', '.join(TRACKS)}")
+        raise ConfigError(f"ablation.long_range_tracks: {unknown[0]!r}: must be one of {', '.join(TRACKS)}")
 
 
 def _causal(config: Config, mechanism: str) -> bool:
-    """Whether a mechanism's encoder is causal; `ConfigError` where one of its trainings can't be."""
+    """Return whether a mechanism's encoder is causal; `ConfigError` if one of its trainings is invalid."""
     source = f"ablation.mechanisms: {mechanism}"
     for part in ("steps", *map(str, config.ablation.lengths)):
         made = with_keys(config, "pretraining", pretraining_keys(config, mechanism, part), source)
@@ -199,47 +197,48 @@ MOST_STEPS = 100_000_000
 
 
 def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | None = None) -> int:
-    """How many steps of a training `seconds` have, or the reference's `pretraining.steps`, by measurements: a
-    function of files, so that a killed training goes on to the same end. `DataError` where a file is none of
-    these steps, or was measured otherwise than the reference."""
+    """Return the number of training steps in `seconds`, or in the time of the reference's
+    `pretraining.steps`, from measured costs. It depends on files only, so a resumed training has the same
+    end. `DataError` if a file does not describe these steps, or was measured differently from the
+    reference."""
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
     cost, encoder = Cost.read(own), config.encoder
     if cost.attention != encoder.attention:
         raise DataError(
-            f"{own}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
+            f"{own}: attention {cost.attention!r:.60}, but the configuration has {encoder.attention!r}"
         )
     for key in sorted({*encoder.attention_options, *cost.attention_options}):
         there, wanted = cost.attention_options.get(key), encoder.attention_options.get(key)
         if there != wanted:
             raise DataError(
-                f"{own}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
-                f"the configuration has {wanted!r}"
+                f"{own}: option {key!r:.60} of {cost.attention} is {there!r:.60}, "
+                f"but the configuration has {wanted!r}"
             )
     step = _of_step(cost, own, length, count)
     if seconds is None:
         (path,) = reference
         other = Cost.read(path)
-        for key in ("clock", "device", "threads"):  # times of processors and of a clock can't be compared
+        for key in ("clock", "device", "threads"):  # CPU and wall-clock times are not comparable
             value, expected = getattr(cost, key), getattr(other, key)
             if value != expected:
-                raise DataError(f"{own}: its {key} is {value!r:.60}, that of {path} {expected!r:.60}")
+                raise DataError(f"{own}: {key} is {value!r:.60}, but {path} has {expected!r:.60}")
         seconds = settings.steps * _of_step(other, path, length, count)
-    # A step is there by the clock, or it isn't: what is left of the time buys none.
+    # Only complete steps count.
     times = seconds / step * (1 + 1e-9)
     if times > MOST_STEPS:
-        raise DataError(f"{own}: a step of {step:.3g} s fits {times:,.4g} times into {seconds:.3g} s")
+        raise DataError(f"{own}: {step:.3g} s per step give {times:,.4g} steps in {seconds:.3g} s: too many")
     steps = max(1, math.floor(times))
-    log(f"{seconds:,.1f} s have time for {steps:,} steps of {step:.3g} s")
+    log(f"{seconds:,.1f} s are sufficient for {steps:,} steps of {step:.3g} s")
     return steps
 
 
 def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:
     row = cost.at(length)
     if row is None:
-        raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
+        raise DataError(f"{path}: no measurement for inputs of {length:,} tokens")
     if row.sequences != count:
         raise DataError(
-            f"{path}: was measured with {row.sequences:,} inputs of {length:,} tokens a step, not {count:,}"
+            f"{path}: measured with {row.sequences:,} inputs of {length:,} tokens per step, not {count:,}"
         )
     return row.seconds

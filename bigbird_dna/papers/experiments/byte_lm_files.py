@@ -1,16 +1,14 @@
-"""Public files of images and text as bytes; images row after row, of each pixel red, green and blue.
+"""Readers of public image and text data sets as bytes; images are row-major, with red, green, blue per pixel.
 
-`cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), records of a label
-and 32 × 32 reds, greens and blues. The version for Python is a pickle: reading it could run anything.
-`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`),
-whose array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another
-reduction of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't
-compare.
-`wiki40b`: the shards that TensorFlow Datasets writes (Guo et al. 2020), records of TFRecord with a message
-`Example` each, whose feature `text` is an article. Marks of structure (`_START_PARAGRAPH_`, `_NEWLINE_` …)
-stay.
-`c4`: lines of JSON, packed with gzip (`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key
-`text` is a page.
+`cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), with records of a
+label and 32 × 32 red, green and blue values. The Python version is a pickle, which can execute code when
+read. `imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`),
+whose array `data` (N, 12288) uint8 has 64 × 64 red, green and blue values. Published densities are for
+another downsampling of the same photographs (van den Oord et al. 2016, folders of .png): their bits per dim
+are not comparable. `wiki40b`: the shards written by TensorFlow Datasets (Guo et al. 2020), TFRecord files
+with one message `Example` per record, whose feature `text` is an article. Structure marks
+(`_START_PARAGRAPH_`, `_NEWLINE_` …) are kept. `c4`: gzip files of JSON lines
+(`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key `text` is a page.
 """
 
 import os
@@ -39,65 +37,65 @@ _MOST_BYTES = 1 << 34
 
 
 def read_cifar10(path: Path, most: int) -> Bytes:
-    """The first `most` images of a file, (N, 3072).
+    """Read the first `most` images of a file, (N, 3072).
 
-    `DataError`: names the file: it can't be read, isn't whole records, or a label isn't 0 to 9.
+    `DataError` names the file if it cannot be read, has partial records, or a label is not 0 to 9.
     """
-    with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
+    with reading(path, "not readable"), os.fdopen(open_handle(path), "rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         if not size or size % _CIFAR_RECORD:
             raise DataError(
-                f"{path}: has {size:,} bytes, which are not records of {_CIFAR_RECORD:,}: "
-                "the binary version of CIFAR-10 is read"
+                f"{path}: {size:,} bytes, expected a multiple of {_CIFAR_RECORD:,}; "
+                "use the binary version of CIFAR-10"
             )
         stream.seek(0)
         count = min(most, size // _CIFAR_RECORD)
         records = np.frombuffer(stream.read(count * _CIFAR_RECORD), np.uint8).reshape(count, _CIFAR_RECORD)
     wrong = np.flatnonzero(records[:, 0] >= _CIFAR_CLASSES)
     if len(wrong):
-        raise DataError(f"{path}: image {wrong[0] + 1}: label {records[wrong[0], 0]} is not 0 to 9")
+        raise DataError(f"{path}: image {wrong[0] + 1}: label {records[wrong[0], 0]}: must be from 0 to 9")
     return _by_pixel(records[:, 1:], CIFAR_SIDE)
 
 
 def read_imagenet64(path: Path, most: int) -> Bytes:
-    """The first `most` images of a batch, (N, 12288); `DataError` names the file and what is wrong."""
+    """Read the first `most` images of a batch, (N, 12288); `DataError` names the file and the fault."""
     width = COLOURS * IMAGENET_SIDE**2
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         if "data" not in arrays.names:
-            raise DataError(f"{path}: has no array 'data'")
+            raise DataError(f"{path}: no array 'data'")
         header = arrays.header("data")
         whole = len(header.shape) == 2 and header.shape[0] > 0 and header.shape[1] == width
         if not whole or header.dtype != np.uint8 or header.fortran or header.nbytes > _MOST_BYTES:
             raise DataError(
-                f"{path}: data of shape {header.shape} and type {header.dtype} are not images of "
+                f"{path}: data of shape {header.shape} and type {header.dtype}: expected images of "
                 f"{width:,} bytes each"
             )
         with arrays.open("data") as (_, stream):
             count = min(most, header.shape[0])
             read = stream.read(count * width)
     if len(read) < count * width:
-        raise DataError(f"{path}: ends within its images")
+        raise DataError(f"{path}: truncated within the images")
     return _by_pixel(np.frombuffer(read, np.uint8).reshape(count, width), IMAGENET_SIDE)
 
 
 def _by_pixel(planes: Bytes, side: int) -> Bytes:
-    """Images of a plane a colour to images of a colour triple a pixel, both (N, 3 side²)."""
+    """Convert images of separate color planes to images of color triples per pixel, both (N, 3 side²)."""
     turned = planes.reshape(len(planes), COLOURS, side * side).transpose(0, 2, 1)
     return np.ascontiguousarray(turned).reshape(len(planes), -1)
 
 
 LONGEST_RECORD = 1 << 26
-"""Bytes: a hundred times the longest article."""
+"""Bytes; a hundred times the longest article."""
 
-_MASK = 0xA282EAD8  # TFRecord stores its checksums turned by 15 bits, and this added
-_POLYNOMIAL = 0x82F63B78  # CRC-32C, its bits reversed
-_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # numbers of fields in `Example`
+_MASK = 0xA282EAD8  # TFRecord stores checksums rotated by 15 bits, plus this constant
+_POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
+_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # field numbers in `Example`
 
 
 def read_wiki40b(path: Path) -> Iterator[bytes]:
-    """The articles of a shard, in its order.
+    """Yield the articles of a shard, in order.
 
-    `DataError`: names file and record: it is not TFRecord, a checksum doesn't fit, or a record isn't an
+    `DataError` names file and record: the file is not TFRecord, a checksum differs, or a record is not an
     article.
     """
     for number, record in enumerate(read_records(path), start=1):
@@ -110,60 +108,60 @@ def read_wiki40b(path: Path) -> Iterator[bytes]:
 
 
 def read_c4(path: Path) -> Iterator[bytes]:
-    """The pages of a file, plain or gzip, in its order; `DataError` names file and line.
+    """Yield the pages of a file, plain or gzip, in order; `DataError` names file and line.
 
-    JSON alone says which characters may stand in a line: texts of web pages hold control characters of
-    Windows and separators of lines, which no table of ours may have.
+    Only JSON determines the allowed characters of a line: web pages contain control characters and Unicode
+    line separators, which the package's own table format does not allow.
     """
     with open_bytes(path) as stream:
         lines = iter(lambda: stream.readline(LONGEST_LINE + 2), b"")
         for number, ended in enumerate(lines, start=1):
             line = ended.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) > LONGEST_LINE:
-                raise DataError(f"{path}: line {number}: a line of more than {LONGEST_LINE:,} bytes")
+                raise DataError(f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes")
             try:
-                # A mark of the byte order may stand in front of a file.
+                # The first line may start with a byte order mark.
                 values = parse_json(line.decode("utf-8-sig" if number == 1 else "utf-8"))
             except UnicodeDecodeError:
-                raise DataError(f"{path}: line {number}: not a text file (UTF-8)") from None
+                raise DataError(f"{path}: line {number}: not UTF-8 text") from None
             except ValueError as error:
                 raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
             text = values.get("text") if isinstance(values, dict) else None
             if not isinstance(text, str):
-                raise DataError(f"{path}: line {number}: has no text under the key 'text'")
+                raise DataError(f"{path}: line {number}: key 'text' must be a string")
             try:
                 found = text.encode()
-            except UnicodeEncodeError:  # half of a pair, which JSON can spell
-                raise DataError(f"{path}: line {number}: its text is not Unicode") from None
+            except UnicodeEncodeError:  # an unpaired surrogate, which JSON can encode
+                raise DataError(f"{path}: line {number}: text is not valid Unicode") from None
             yield found
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file; `DataError` names file and record."""
-    with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
+    """Yield the records of a TFRecord file; `DataError` names file and record."""
+    with reading(path, "not readable"), os.fdopen(open_handle(path), "rb") as stream:
         number = 0
         for number, head in enumerate(iter(lambda: stream.read(12), b""), start=1):
             where = f"{path}: record {number}"
             (size,) = struct.unpack("<Q", _checked(head, 8, where))
             if size > LONGEST_RECORD:
-                raise DataError(f"{where}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
+                raise DataError(f"{where}: {size:,} bytes, expected at most {LONGEST_RECORD:,}")
             yield _checked(stream.read(size + 4), size, where)
         if not number:
             raise DataError(f"{path}: the file is empty")
 
 
 def _checked(data: bytes, size: int, where: str) -> bytes:
-    """What so many bytes are, with their checksum behind them."""
+    """Return the first `size` bytes after verifying the checksum that follows them."""
     if len(data) < size + 4:
-        raise DataError(f"{where}: the file ends within it")
+        raise DataError(f"{where}: truncated")
     (stored,) = struct.unpack("<I", data[size:])
     if stored != masked_checksum(data[:size]):
-        raise DataError(f"{where}: its checksum doesn't fit: damaged, or not TFRecord")
+        raise DataError(f"{where}: wrong checksum: damaged, or not TFRecord")
     return data[:size]
 
 
 def masked_checksum(data: bytes) -> int:
-    """CRC-32C of bytes as TFRecord stores it."""
+    """Return the CRC-32C of bytes as stored in TFRecord."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -181,7 +179,7 @@ _TABLE = [_of_byte(byte) for byte in range(256)]
 
 
 def _text_of(example: bytes) -> bytes:
-    """The feature `text` of a message `Example`; `ValueError` where it has none, or more than one."""
+    """Return the feature `text` of a message `Example`; `ValueError` unless there is exactly one."""
     found = [
         item
         for features in _inner(example, _FEATURES)
@@ -192,7 +190,7 @@ def _text_of(example: bytes) -> bytes:
         for item in _inner(items, _ITEM)
     ]
     if len(found) != 1:
-        raise ValueError(f"it has {len(found)} texts")
+        raise ValueError(f"needs exactly one text, found {len(found)}")
     return found[0]
 
 

@@ -1,5 +1,5 @@
-"""A causal model of the bytes of images or documents, and its bits per byte beside those of simple
-predictors."""
+"""A causal language model of the bytes of images or documents, compared in bits per byte with frequency
+baselines."""
 
 import hashlib
 import math
@@ -34,20 +34,20 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
-# Axes: B batch, L symbols, N inputs (of a stream: symbols), V kinds of symbols, D hidden width.
+# Axes: B batch, L symbols, N inputs (of a stream: symbols), V distinct symbols, D hidden width.
 
 EVALUATED_INPUTS = 64
-"""Held-out inputs that are measured on while training, at most."""
+"""Most held-out inputs evaluated during training."""
 _SYMBOLS_AT_ONCE = 1 << 14
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float | None, float | None]
 
 END = 256
-"""The symbol behind a document; bytes stand for themselves."""
+"""The symbol after each document; other symbols are bytes."""
 COUNTED = 1 << 24
-"""Symbols that the simple predictors learn from, at most."""
-_WEIGHT = 16.0  # of the frequencies of all symbols among those after one
+"""Most symbols from which the baselines are estimated."""
+_WEIGHT = 16.0  # weight of the overall frequencies in the conditional frequencies
 
 Symbols = npt.NDArray[np.uint16]
 
@@ -59,9 +59,10 @@ _DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {"wiki40b": read_wiki
 
 
 class ByteStream(NamedTuple):
-    """Symbols one after the other, cut into inputs of `length`.
+    """A sequence of symbols, divided into inputs of `length`.
 
-    Inputs of images are whole images; of documents an input begins anywhere, and END stands behind each.
+    Inputs of images are complete images. Inputs of documents start at any position, and END follows each
+    document.
     """
 
     symbols: Symbols
@@ -70,24 +71,24 @@ class ByteStream(NamedTuple):
 
     @property
     def kinds(self) -> int:
-        """V: bytes, and END of documents."""
+        """V: 256 bytes, plus END for documents."""
         return 256 if self.of_images else 257
 
     @property
     def inputs(self) -> int:
-        """How many inputs it has side by side, a last one that isn't whole included."""
+        """Number of consecutive inputs, including a partial last one."""
         return -(-len(self.symbols) // self.length)
 
     @property
     def starts(self) -> int:
-        """How many inputs there are to learn from, wherever they begin."""
+        """Number of possible inputs for training, at any start."""
         if self.of_images:
             return self.inputs
         return max(1, len(self.symbols) - self.length + 1)
 
     @property
     def lag(self) -> int:
-        """How far before a byte the one like it stands: of images the colour of the pixel on the left."""
+        """Distance to the preceding related byte: in images, the same color of the pixel to the left."""
         return COLOURS if self.of_images else 1
 
     def input(self, number: int) -> Symbols:
@@ -102,8 +103,8 @@ class ByteStream(NamedTuple):
 
 
 def read_stream(format: ByteLmFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
-    """Read files in their order, up to `most` bytes; whole images, and a last document in part; `length`
-    bytes are an input from documents."""
+    """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
+    the input length in bytes for documents."""
     paths = list(files)
     if format in _IMAGES:
         size = IMAGE_BYTES[format]
@@ -125,13 +126,13 @@ def read_stream(format: ByteLmFormat, files: Iterable[Path], length: int, most: 
         if left <= 0:
             break
     if not parts:
-        raise DataError(f"{paths[0]}: holds no text")
+        raise DataError(f"{paths[0]}: contains no text")
     return ByteStream(np.concatenate(parts), length, False)
 
 
 def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
-    """Bits per byte of a stream by frequencies alone, and by those after the byte `lag` before; each input on
-    its own. Counts are of the first `COUNTED` symbols."""
+    """Return bits per byte of a stream by symbol frequencies, and by frequencies after the byte `lag` before,
+    separately for each input. Counts are from the first `COUNTED` symbols."""
     kinds, symbols, lag = train.kinds, train.symbols[:COUNTED].astype(np.int64), test.lag
     share = np.bincount(symbols, minlength=kinds) + 1.0
     share /= share.sum()
@@ -148,36 +149,35 @@ def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
 
 
 class CausalNetwork(nn.Module):
-    """A causal encoder, and logits over all symbols at each place; the last id stands in front of the first
-    symbol. Hidden states depend on no later token, bit for bit; `ConfigError` where the attention has no
-    causal form, or a key lets tokens look ahead."""
+    """A causal encoder with logits over all symbols at each position; the last id precedes the first symbol.
+    Hidden states do not depend on later tokens, bit for bit. `ConfigError` if the attention has no causal
+    form, or a key lets tokens depend on later tokens."""
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
         for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
             if getattr(config, key) != without:
-                raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
-        # Which validates nothing.
+                raise ConfigError(f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens")
+        # `model_copy` does not validate.
         causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
         if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
             raise ConfigError(
-                f"encoder.attention: {causal.attention} has no causal form: what a token sees depends on "
-                "later ones"
+                f"encoder.attention: {causal.attention} has no causal form: tokens depend on later tokens"
             )
         self.first, self.encoder = symbols, Encoder(causal)
         self.output = nn.Linear(config.hidden, symbols)
         initialize(self.output, config.hidden)
 
     def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V) of the symbol that
-        stands there."""
+        """Return logits (B, L, V) of each symbol for symbols (B, L), padded on the right, with true lengths
+        (B,)."""
         first = symbols.new_full((len(symbols), 1), self.first)
         hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
 class NextSymbol(Objective):
-    """Cross-entropy of every symbol, given those before it in its input."""
+    """Cross-entropy of every symbol, given the preceding symbols of its input."""
 
     def __init__(self, learned: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
         self.learned, self.held_out, self.config = learned, held_out, config
@@ -201,7 +201,7 @@ class NextSymbol(Objective):
 
 
 def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Interval:
-    """Bits per byte over all inputs of a stream, and a 95 % interval (none for a single input)."""
+    """Return bits per byte over all inputs of a stream, with 95 % interval (none for a single input)."""
     bits = world.divide(range(stream.inputs), lambda rows: _bits(network, stream, rows))
     counts = np.array([(stream.input(number) != END).sum() for number in range(stream.inputs)])
     mean = float(bits.sum() / counts.sum())
@@ -229,7 +229,7 @@ def _batch(inputs: list[npt.NDArray[np.uint16]]) -> Batch:
 
 
 def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
-    """Of each symbol, (B, L); 0 for padding."""
+    """Return the negative log-likelihood of each symbol in nats, (B, L); 0 for padding."""
     whole = bool((lengths == symbols.shape[1]).all())
     logits = network(symbols, None if whole else lengths).float()
     nats = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
@@ -239,9 +239,9 @@ def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class BytesTask(Task[CausalNetwork, Interval]):
-    """Training of a model of bytes. Its `bits_per_byte` (of images: bits per dim) is over the test inputs
-    side by side, each without what stands before it, with a 95 % interval over inputs; the ends of documents
-    cost bits and are no bytes."""
+    """Training of a byte language model. `bits_per_byte` (for images: bits per dim) is over consecutive test
+    inputs, each without preceding context, with a 95 % interval over inputs. The ends of documents add bits,
+    but are not counted as bytes."""
 
     section: ByteLmConfig
 

@@ -1,6 +1,6 @@
-"""Trained models compared: grouped by arm and seed, evaluated on the same test data, with paired differences.
-Test data are resampled in the same way for all models, so that the difference of two arms is paired by seed
-and by what was drawn. Intervals of 95 % are over test data and seeds; see `metrics.resampling`."""
+"""Compare trained models, grouped by arm and seed, on the same test data, with paired differences.
+Test data are resampled in the same way for all models, so the difference of two arms is paired by seed and by
+resample. Intervals (95 %) are over test data and seeds; see `metrics.resampling`."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 # Axes: M models, S seeds, R resamples, N rows, T tracks.
 
 PREDICTIONS = {"promoters": "predictions.parquet", "chromatin": "predictions.npy"}
-"""Of test data, by task."""
+"""Task → file name of the predictions of test data."""
 FINE_TUNED, PROBED, FITTED = "fine-tuned", "probed", "fitted"
 
 Arm = TypeVar("Arm", bound=Hashable)
 Arms = Mapping[Arm, Mapping[int, int]]
-"""By arm and seed the number of the model."""
+"""Arm → seed → index of the model."""
 
 
 class Measure(NamedTuple):
-    """What models are compared by, and how the interval of a mean over seeds is formed."""
+    """A metric for comparing models, and how the interval of a mean over seeds is computed."""
 
     column: str
-    scale: Literal["plain", "logit"]  # on which the interval is symmetric
-    bounds: tuple[float, float]  # where the interval of a mean ends
-    difference_bounds: tuple[float, float]  # where that of a difference ends
-    zero_width: bool = False  # whether resamples and seeds that are all alike leave no uncertainty
+    scale: Literal["plain", "logit"]  # scale on which the interval is symmetric
+    bounds: tuple[float, float]  # limits of the interval of a mean
+    difference_bounds: tuple[float, float]  # limits of the interval of a difference
+    zero_width: bool = False  # whether an interval of zero width is kept if resamples and seeds are all equal
 
 
 AUROC = Measure("auroc", "logit", (0.0, 1.0), (-1.0, 1.0))
 MEDIAN_AUROC = Measure("median_auroc", "plain", (0.0, 1.0), (-1.0, 1.0))
 TRACK_AUROC = Measure("auroc", "plain", (0.0, 1.0), (-np.inf, np.inf), zero_width=True)
-"""Of an ablation: over blocks of sequence, whose interval is the only one of an AUROC on the plain scale."""
+"""AUROC of an ablation, resampled over blocks of sequence; the only AUROC interval on the plain scale."""
 BITS_PER_BASE = Measure("bits_per_base", "plain", (0.0, np.inf), (-np.inf, np.inf), zero_width=True)
 
 
@@ -70,11 +70,11 @@ class EvaluatedModels:
 
     measure: Measure
     values: Floats  # (M,)
-    resampled: Floats  # (M, R), on resampled test data, the same for all
-    class_groups: tuple[int, ...] = ()  # of an AUROC of rows: groups that have positives, and negatives
+    resampled: Floats  # (M, R), on resampled test data, the same for all models
+    class_groups: tuple[int, ...] = ()  # AUROC over rows only: groups with positives, and with negatives
 
     def mean(self, models: Sequence[int]) -> Estimate:
-        """The mean of some models, one a seed."""
+        """Return the mean of models, one per seed."""
         values, resampled = self.values[models], self.resampled[models]
         if self.measure.scale == "logit":
             return mean_auroc(values, resampled, self.class_groups)
@@ -84,36 +84,36 @@ class EvaluatedModels:
         return found if self.measure.zero_width else with_width(found)
 
     def difference(self, first: Sequence[int], second: Sequence[int]) -> Estimate:
-        """The mean of some models minus that of others, which have the same seeds in the same order."""
+        """Return the mean of models minus that of others, which have the same seeds in the same order."""
         values, drawn = self.values, self.resampled
         bounds = self.measure.difference_bounds
         found = gain(values[first], values[second], drawn[first], drawn[second], bounds)
         return found if self.measure.zero_width else with_width(found)
 
     def separated(self, *means: Estimate) -> bool:
-        """Whether all of these separate the classes, in whichever order: resamples are alike then."""
+        """Return whether all means separate the classes, in either direction, so that resamples are equal."""
         return bool(self.class_groups) and {one.value for one in means} <= {0.0, 1.0}
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """The models of one arm, one a seed."""
+    """Comparison of the models of one arm, one model per seed."""
 
     value: Estimate  # mean over seeds
-    difference: Estimate  # between it and the reference arm, on the seeds that both have
-    by_seed: Mapping[int, float]  # of which `value` is the mean
-    pairs: int = 0  # how many seeds both have
-    steps: int = 0  # of each training; 0 where they differ or it isn't said
-    seconds: float = float("nan")  # of its steps by the log, mean over seeds; NaN where it isn't said
+    difference: Estimate  # difference to the reference arm, on the common seeds
+    by_seed: Mapping[int, float]  # metric per seed
+    pairs: int = 0  # number of common seeds
+    steps: int = 0  # steps of each training; 0 if they differ or are unknown
+    seconds: float = float("nan")  # time of the steps from the logs, mean over seeds; NaN if unknown
 
 
 class ArmModel(NamedTuple):
-    """What a job of a plan has made."""
+    """Result of a job of a plan."""
 
-    row: Any  # of its arm
+    row: Any  # row of its arm
     seed: int
-    path: Path  # of the model, or what a comparator predicts
-    predictions: Path  # of test data
+    path: Path  # directory of the model, or of a comparator's predictions
+    predictions: Path  # predictions of test data
 
     @classmethod
     def of(cls, job: ArmJob) -> ArmModel:
@@ -122,13 +122,13 @@ class ArmModel(NamedTuple):
 
 
 def by_arm(models: Iterable[tuple[Arm, int]], names: Sequence[object]) -> dict[Arm, dict[int, int]]:
-    """The numbers of models by arm and seed, in their order; `DataError` where two are of one, by their
-    `names`."""
+    """Return the indices of models by arm and seed, in order; `DataError`, with their `names`, for
+    duplicates."""
     found: dict[Arm, dict[int, int]] = {}
     for place, (arm, seed) in enumerate(models):
         other = found.setdefault(arm, {}).setdefault(seed, place)
         if other != place:
-            raise DataError(f"{names[place]}: is the same predictor with the same seed as {names[other]}")
+            raise DataError(f"{names[place]}: same predictor and seed as {names[other]}")
     return found
 
 
@@ -139,8 +139,8 @@ def compare_arms(
     *,
     minus: Literal["reference", "arm"] = "reference",
 ) -> dict[Arm, ModelComparison]:
-    """The mean of each arm, and its difference from the arm that it is compared `against`, None: from none;
-    `minus` says which of the two is subtracted."""
+    """Return the mean of each arm, and its difference from the arm returned by `against` (None: no
+    difference); `minus` is the arm that is subtracted."""
     means = {arm: evaluated.mean(list(models.values())) for arm, models in arms.items()}
     found = {}
     for arm, models in arms.items():
@@ -160,22 +160,22 @@ def compare_arms(
 
 
 def check_comparable(models: Sequence[tuple[Path, Mapping[str, object]]]) -> None:
-    """`DataError` where a model was trained with another value of a key than the first one."""
+    """Raise `DataError` if a key has another value in a model's training than in that of the first model."""
     for path, settings in models[1:]:
         first, expected = models[0]
         for key in sorted({*expected, *settings}):
             if settings.get(key) != expected.get(key):
                 raise DataError(
-                    f"{path}: was trained with {key} {settings.get(key)!r:.60}, {first} with "
-                    f"{expected.get(key)!r:.60}: they can't be compared"
+                    f"{path}: cannot be compared with {first}: trained with {key} "
+                    f"{settings.get(key)!r:.60}, expected {expected.get(key)!r:.60}"
                 )
 
 
 def evaluate_rows(
     labels: NDArray[np.integer], scores: Floats, groups: NDArray[np.int64], measure: Measure, fewest: int = 0
 ) -> EvaluatedModels:
-    """AUROC of models with scores (M, N) of the same rows; rows of a group are drawn together, and nothing
-    where fewer than so many groups have a class."""
+    """Return the AUROC of models with scores (M, N) of the same rows. Groups of rows are resampled, unless
+    fewer than `fewest` groups have a class."""
     values = np.array([auroc(labels, row).value for row in scores])
     class_groups = tuple(len(np.unique(groups[labels == label])) for label in (1, 0))
     drawn = np.zeros((len(scores), 0))
@@ -187,19 +187,19 @@ def evaluate_rows(
 def evaluate_windows(
     files: Sequence[Path], negative_set: str
 ) -> tuple[EvaluatedModels, NDArray[np.int64], Floats]:
-    """AUROC of models on the same test windows, with the windows' labels (N,) and the scores (M, N)."""
+    """Return the AUROC of models on the same test windows, with labels (N,) and scores (M, N)."""
     lined = compare(negative_set, {str(number): path for number, path in enumerate(files)})
     scores = np.stack(list(lined.scores.values()))
     return evaluate_rows(lined.labels, scores, lined.pairs, AUROC), lined.labels, scores
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:
-    """Median AUROC of models over tracks, (M, T), none of them NaN; tracks are drawn."""
+    """Return the median AUROC of models over tracks, (M, T) without NaN; tracks are resampled."""
     return EvaluatedModels(MEDIAN_AUROC, np.median(aurocs, axis=1), resampled_medians(aurocs))
 
 
 def open_test_bins(labels: Path, predictions: Sequence[Path]) -> tuple[TrackArray, list[TrackArray]]:
-    """Labels of test bins, and what models predict of them; `DataError` where these are of another shape."""
+    """Open labels and predictions of test bins; `DataError` if their shapes differ."""
     truth = open_array(str(labels), "labels")
     return truth, [open_predictions(path, labels, (truth.rows, truth.tracks)) for path in predictions]
 
@@ -207,28 +207,28 @@ def open_test_bins(labels: Path, predictions: Sequence[Path]) -> tuple[TrackArra
 def track_aurocs(
     truth: TrackArray, predictions: TrackArray, names: Sequence[str]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """AUROC of each track, NaN where it has one class, and its positives, both (T,)."""
+    """Return AUROC (NaN with a single class) and number of positives of each track, both (T,)."""
     tracks = evaluate_tracks(predictions, truth, {}, tuple(names))
     aurocs = np.array([track.auroc.value for track in tracks])
     return aurocs, np.array([track.positives for track in tracks], np.int64)
 
 
-# The fine-tuned models of a study, as their directories have them
+# Fine-tuned models of a study, read from their directories
 
 
-# What models of one study may differ in; all other keys must agree.
+# Keys in which the models of a study may differ; all other keys must be equal.
 _FREE = (
     *("model.initial", "training.train_fraction", "training.seed", "training.steps"),
-    *("training.evaluate_every", "training.checkpoint_every"),  # which decide no weights
+    *("training.evaluate_every", "training.checkpoint_every"),  # do not affect weights
     *("training.allow_slow_attention", "training.torch_compile"),
 )
 
 
 class StudyRow(NamedTuple):
-    """What models have in common that differ by their seed."""
+    """Properties of models that differ only by seed."""
 
     task: str  # promoters, chromatin
-    share: float  # of the training examples
+    share: float  # fraction of the training examples
     start: StudyStart
 
 
@@ -238,16 +238,16 @@ class FineTunedModel:
 
     of: ArmModel  # in the row `StudyRow`
     steps: int
-    examples: int  # training promoters, or bins
-    seconds: float  # of its training's steps
+    examples: int  # number of training promoters, or bins
+    seconds: float  # time of the training steps
     valid: LogCurve  # AUROC on validation data over steps
-    pretrained: str  # checksum of the weights it started from; "": random ones
-    settings: Mapping[str, Any]  # other keys of its configuration, by dotted name
+    pretrained: str  # checksum of the initial weights; "": random weights
+    settings: Mapping[str, Any]  # other configuration keys, by dotted name
 
 
 @dataclass(frozen=True)
 class StudyArm:
-    """The models of one start and share, one a seed, and the gain of the pretrained ones over these."""
+    """Models of one initialization and fraction, one per seed, and the gain of pretraining over them."""
 
     row: StudyRow
     models: Sequence[FineTunedModel]
@@ -263,7 +263,7 @@ class StudyArm:
 
     @property
     def gain(self) -> Estimate:
-        """Of the pretrained models, on the seeds that both have."""
+        """Gain of the pretrained models, on the common seeds."""
         return self.compared.difference
 
     @property
@@ -276,15 +276,15 @@ class StudyArm:
 
 
 def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
-    """The mean of curves at the steps that all have."""
+    """Return the mean of curves at their common steps."""
     steps = sorted(set.intersection(*({*curve.steps.tolist()} for curve in curves)))
     values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
     return LogCurve(np.array(steps, np.int64), np.mean(values, axis=0))
 
 
 def read_models(models: Sequence[ArmModel]) -> dict[str, list[FineTunedModel]]:
-    """The models of a study by task; each by share, start and seed. `DataError` where models differ in more
-    than these, or in steps but those of the start `longer` from the others."""
+    """Read the models of a study by task, sorted by fraction, initialization and seed. `DataError` if models
+    differ in other keys, or in steps (except between the initialization `longer` and the others)."""
     found = [read_model(model) for model in sorted(models, key=_place)]
     tasks: dict[str, list[FineTunedModel]] = {}
     for task in STUDY_TASKS:
@@ -305,20 +305,20 @@ def _place(model: ArmModel) -> tuple[float, int, int]:
 
 
 def training_seconds(curves: TrainingCurves, source: Path) -> float:
-    """What the steps of a training took, by its log; measurements in between don't count."""
+    """Return the time of a training's steps from its log, without evaluations."""
     if curves.loss.seconds is None or not len(curves.loss.seconds):
-        raise DataError(f"{source}: doesn't say how long the training took")
+        raise DataError(f"{source}: contains no training time")
     return float(curves.loss.seconds[-1])
 
 
 def pretraining_seconds(model: Path) -> float:
-    """What the steps of a pretraining took, by the log in its directory."""
+    """Return the time of a pretraining's steps from the log in its directory."""
     path = model / "training.jsonl"
     return training_seconds(read_training_log(path), path)
 
 
 def read_model(model: ArmModel) -> FineTunedModel:
-    """One fine-tuned model; `DataError` where the directory is another one or damaged."""
+    """Read a fine-tuned model; `DataError` if the directory is damaged or has another model."""
     path, row = model.path, model.row
     provenance, metrics = read_object(path / "provenance.json"), read_object(path / "metrics.json")
     where = path / "provenance.json"
@@ -328,13 +328,13 @@ def read_model(model: ArmModel) -> FineTunedModel:
     steps, examples = (whole_number(counts, key, path / "metrics.json") for key in ("steps", "examples"))
     curves = read_training_log(path / "training.jsonl")
     if "auroc" not in curves.evaluation:
-        raise DataError(f"{path / 'training.jsonl'}: no AUROC on validation data in it")
+        raise DataError(f"{path / 'training.jsonl'}: contains no AUROC on validation data")
     free = {f"{row.task}.{key}" for key in _FREE}
     (leaves,) = pd.json_normalize(provenance["configuration"]).to_dict("records")
     started = provenance.get("pretrained_sha256")
     made = number(training, "train_fraction", where), whole_number(training, "seed", where), started is None
     if made != (row.share, model.seed, row.start != PRETRAINED):
-        raise DataError(f"{path}: is not of {row.share:g} of the examples, {row.start} and seed {model.seed}")
+        raise DataError(f"{path}: expected {row.share:g} of the examples, {row.start} and seed {model.seed}")
     return FineTunedModel(
         of=model,
         steps=steps,
@@ -349,5 +349,5 @@ def read_model(model: ArmModel) -> FineTunedModel:
 def _object(values: Mapping[str, Any], key: str, where: Path) -> Mapping[str, Any]:
     value = values.get(key)
     if not isinstance(value, Mapping):
-        raise DataError(f"{where}: {key!r} is not an object but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} must be an object, found {value!r:.60}")
     return value

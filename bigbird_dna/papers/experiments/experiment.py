@@ -1,8 +1,8 @@
-"""Experiments of the papers: the arms that are trained and compared, and where the files of each are.
+"""Experiments of the papers: the arms that are trained and compared, and the locations of their files.
 
-An arm is a training, or a comparator, with other keys than the run's configuration; each of its seeds is a
-job of its own, whose files are below `experiments/NAME/ARM/SEED`. Looking at a plan loads no torch, unless
-an arm has an attention mechanism whose module does.
+An arm is a training, or a comparator, with changed configuration keys. Each of its seeds is a separate job
+with files below `experiments/NAME/ARM/SEED`. Planning does not import torch, unless the module of an arm's
+attention mechanism does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bigbird_dna.papers.experiments import EXPERIMENTS
 
 ArmTask = Literal["pretraining", "promoters", "chromatin", "sequences", "bytes"]
 Keys = Mapping[str, Any]
-"""Dotted keys of a configuration, with their values."""
+"""Dotted configuration keys and their values."""
 
 _STAGES = {"sequences": "long-range", "bytes": "density"}
 _SEED_KEYS = {
@@ -38,25 +38,25 @@ INDEX_ENDINGS = (".fai", ".gzi")
 
 @dataclass(frozen=True)
 class Arm:
-    """What jobs have in common that differ by their seed alone."""
+    """Settings common to jobs that differ only by seed."""
 
-    name: str  # of its directory; no two arms of an experiment have one
+    name: str  # directory name, unique within an experiment
     task: ArmTask
     seeds: Sequence[int]
-    set: Keys = field(default_factory=dict)  # keys that differ from the run's
-    predictor: str = "model"  # or a comparator
-    options: Keys = field(default_factory=dict)  # of the training or the comparator, beside the configuration
+    set: Keys = field(default_factory=dict)  # configuration keys that differ from the run's
+    predictor: str = "model"  # or name of a comparator
+    options: Keys = field(default_factory=dict)  # of training or comparator, outside the configuration
     initialization: Path | None = None  # pretrained model; None: random weights
-    data: str = ""  # the experiment's own data set; "": the run's
-    predictions: str = ""  # ending of the file of what its model predicts; "": there is none
-    measured: Sequence[int] = ()  # lengths of inputs at which steps of its training are measured
-    costs: Sequence[Path] = ()  # measured steps that its number of steps goes by: its own and the reference's
-    row: Any = None  # of the comparison: what it is compared by
+    data: str = ""  # data set specific to the experiment; "": that of the run
+    predictions: str = ""  # extension of the file of predictions; "": no file
+    measured: Sequence[int] = ()  # input lengths at which the cost of training steps is measured
+    costs: Sequence[Path] = ()  # costs that determine the number of steps: its own, and the reference's
+    row: Any = None  # key of the comparison
 
 
 @dataclass(frozen=True)
 class ArmJob:
-    """One seed of an arm: what is read, and what is written."""
+    """One seed of an arm: its inputs and outputs."""
 
     experiment: str
     arm: Arm
@@ -69,7 +69,7 @@ class ArmJob:
 
     @property
     def model(self) -> Path:
-        """The model directory, or that of what a comparator predicts."""
+        """Directory of the model, or of a comparator's predictions."""
         return self.directory / "model"
 
     @property
@@ -88,7 +88,7 @@ class ArmJob:
 
     @property
     def checkpoints(self) -> Path:
-        """Two arms can have the same settings, so each has checkpoints of its own."""
+        """Separate for each arm, because two arms can have the same settings."""
         return self.run.paths.checkpoints / "experiments" / self.experiment / self.arm.name / str(self.seed)
 
     @property
@@ -102,37 +102,37 @@ class ArmJob:
 
     @property
     def reference(self) -> Path:
-        """What windows are read from: a genome, or of promoters the user's sequences."""
+        """FASTA of the windows: a genome, or, for promoters, the user's sequences."""
         paths = self.run.paths
         sequences = self.arm.task == "promoters" and self.run.has_sequences
         return paths.sequences if sequences else paths.reference
 
     @property
     def is_model(self) -> bool:
-        """Whether a network of this package is trained, and no comparator fitted."""
+        """Whether a network of this package is trained, instead of fitting a comparator."""
         return self.arm.predictor == "model"
 
     @cached_property
     def config(self) -> Config:
-        """The configuration of the training: the keys of its stage, with the arm's values and seed."""
+        """Configuration of the training: the keys of its stage, with the arm's values and seed."""
         task = self.arm.task
         keys = dict(self.arm.set)
         if self.is_model and task in _SEED_KEYS:
             keys[_SEED_KEYS[task]] = self.seed
-        elif not self.is_model:  # the keys of an evaluation are in no training's stage
+        elif not self.is_model:  # a training's stage has no evaluation keys
             keys[f"{task}.evaluation"] = getattr(self.run, task).evaluation.model_dump(mode="json")
         return with_keys(self.run, _STAGES.get(task, task), keys, f"{self.experiment}: {self.arm.name}")
 
     @property
     def settings(self) -> str:
-        """All that decides the job's result beside its inputs, as text."""
+        """All settings that determine the job's result, in addition to its inputs, as text."""
         options = {name: str(value) for name, value in self.arm.options.items()}
         text = stage_text(self.config, _STAGES.get(self.arm.task, self.arm.task))
         return f"{text} {self.arm.predictor} {options} {self.seed}"
 
     @property
     def inputs(self) -> list[Path]:
-        """The files that the job reads."""
+        """Input files of the job."""
         paths, task = self.run.paths, self.arm.task
         found: list[Path] = [*self.arm.costs]
         if self.arm.data:
@@ -156,56 +156,56 @@ class ArmJob:
 
 
 class Experiment(ABC):
-    """A set of arms, and how they are compared."""
+    """A set of arms, and their comparison."""
 
     name: ClassVar[str]
     files: ClassVar[Sequence[str]]
-    """What `compare` writes, below the run's `report`."""
+    """Files written by `compare`, below the run's `report`."""
 
     @abstractmethod
     def arms(self, run: Config) -> Sequence[Arm]:
-        """In the order in which they are compared."""
+        """Return the arms in the order of the comparison."""
 
     @abstractmethod
     def check(self, run: Config) -> None:
-        """`ConfigError` where the run can't have the experiment; asked before the first job."""
+        """Raise `ConfigError` if the run does not support the experiment; called before the first job."""
 
     @abstractmethod
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the report of all jobs, which are done, into a directory; lines for the log."""
+        """Write the report of all finished jobs into a directory; return lines for the log."""
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """What `compare` reads beside the files of the arms."""
+        """Return the inputs of `compare` in addition to the files of the arms."""
         return ()
 
     def data_config(self, run: Config, data: str) -> Config:
-        """The configuration of one of the experiment's own data sets."""
+        """Return the configuration of a data set of this experiment."""
         raise NotImplementedError
 
     def data_inputs(self, run: Config) -> Sequence[Path]:
-        """What such a data set is made from."""
+        """Return the inputs of such a data set."""
         return ()
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        """Write one of the experiment's own data sets."""
+        """Write a data set of this experiment."""
         raise NotImplementedError
 
 
 def find_experiment(name: str) -> Experiment:
-    """An experiment by its name, or `MODULE:CLASS` of a user's own; `UsageError` where there is none."""
-    if ":" not in name:  # a fault in one of these is no user's
+    """Return an experiment by name, or the user's class `MODULE:CLASS`; `UsageError` if unknown."""
+    if ":" not in name:  # import errors of built-in experiments are bugs
         check_choice("experiment", name, EXPERIMENTS)
         return resolve_name(f"bigbird_dna.papers.experiments.{EXPERIMENTS[name]}")()  # type: ignore[no-any-return]
     kind = check_import("experiment", name)
     if not (isinstance(kind, type) and issubclass(kind, Experiment)):
-        raise UsageError(f"experiment {name!r}: is not a class of experiments")
+        raise UsageError(f"experiment {name!r}: must be a subclass of Experiment")
     return kind()
 
 
 def plan(experiment: Experiment, run: Config) -> list[ArmJob]:
-    """All jobs of an experiment; `ConfigError` where it, or one of them, can't be."""
+    """Return all jobs of an experiment; `ConfigError` if the run does not support it, or one of its jobs."""
     experiment.check(run)
     arms = experiment.arms(run)
     assert len({arm.name for arm in arms}) == len(arms)
@@ -213,8 +213,8 @@ def plan(experiment: Experiment, run: Config) -> list[ArmJob]:
 
 
 def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
-    """A stage's configuration with other values, as a command would read it; `ConfigError` names `source` and
-    the key."""
+    """Return a stage's configuration with changed values, validated as for a command; `ConfigError` names
+    `source` and the key."""
     values = stage_values(run, stage)
     for key, value in keys.items():
         *sections, last = key.split(".")
@@ -226,13 +226,13 @@ def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
 
 
 class StoredValues(BaseModel):
-    """What a job has written as JSON, with the bounds of its numbers; further keys are nothing to it."""
+    """Values that a job stored as JSON, with the limits of its numbers; additional keys are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file; `DataError` names it, the key at fault and its value."""
+        """Read a file; `DataError` names the file, the invalid key and its value."""
         try:
             return cls.model_validate_json(json.dumps(read_object(path)))
         except ValidationError as error:
@@ -246,6 +246,6 @@ class StoredValues(BaseModel):
 
 
 def require(section: Any, message: str) -> None:
-    """`ConfigError` with a message where a section of the configuration is missing or says no."""
+    """Raise `ConfigError` with a message if a section of the configuration is missing or false."""
     if not section:
         raise ConfigError(message)

@@ -1,4 +1,4 @@
-"""The experiments' tables as figures: a panel a facet, a colour an arm, with intervals and seeds."""
+"""Plots of the experiments' tables: one panel per facet, one color per arm, with intervals and seeds."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ LOOKS = {
     RANDOM: ("random weights", VERMILLION, "s"),
     LONGER: ("random weights, longer", GREEN, "^"),
 }
-# Of the whole axis: points of the starts stand side by side.
+# Horizontal distance of points of different initializations, as a fraction of the axis.
 _APART = 0.012
 
 
 def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
-    """AUROC on test data against the share of the examples: a point a seed, means joined."""
+    """Plot test AUROC against the fraction of examples: one point per seed, means joined by lines."""
     tasks = list(dict.fromkeys(arm.row.task for arm in arms))
     with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
         for axis, task in zip(axes, tasks, strict=True):
@@ -64,14 +64,14 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
             axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
             axis.minorticks_off()
             axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
-            axis.set(title=task.capitalize(), xlabel="share of the training examples")
+            axis.set(title=task.capitalize(), xlabel="fraction of the training examples")
             axis.set_ylabel("AUROC, test" if task == "promoters" else "median AUROC of the tracks, test")
         axes[0].legend(loc="best")
         save_figure(figure, path)
 
 
 def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
-    """AUROC on validation data over steps, a panel a share: the mean over seeds in their range."""
+    """Plot validation AUROC over steps, one panel per fraction: mean over seeds, with their range."""
     tasks = list(dict.fromkeys(arm.row.task for arm in arms))
     shares = sorted({arm.row.share for arm in arms})
     with panels(len(tasks), len(shares), 3.6, 3.2, sharey="row") as (figure, axes):
@@ -84,7 +84,7 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
                     _draw_steps(axis, arm)
                     examples = f"{arm.examples:,} {'promoters' if task == 'promoters' else 'bins'}"
                     axis.set_title(f"{100 * arm.row.share:g} %: {examples}")
-                axis.set(xlabel="optimiser step")
+                axis.set(xlabel="optimizer step")
                 axis.set_xlim(left=0)
             first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
             first.tick_params(labelleft=True)
@@ -103,14 +103,14 @@ def _draw_steps(axis: Axes, arm: StudyArm) -> None:
     axis.fill_between(
         mean.steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
     )
-    # Longer runs begin as the random ones do, which hide them there.
+    # Longer runs are drawn below the random ones, with which they coincide initially.
     order = 1.9 if arm.row.start == LONGER else 2.0
     axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label, zorder=order)
 
 
-_COLUMNS = 3  # of panels
-_LINE = 0.26  # inches of a predictor
-_SCATTERS = 6  # panels of tracks, at most
+_COLUMNS = 3  # panels per row
+_LINE = 0.26  # inches per predictor
+_SCATTERS = 6  # most panels of tracks
 _KEY = ["predictor", "weights", "training", "window"]
 _SPLITS = {"valid": "validation"}
 
@@ -126,7 +126,7 @@ def bits_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def promoters_figure(table: pd.DataFrame, path: Path) -> None:
-    """Table 6: AUROC of each predictor, a panel a window size and negative set."""
+    """Plot Table 6: AUROC of each predictor, one panel per window size and negative set."""
     known: Mapping[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
     groups = list(table.groupby(["window", "negative_set"], sort=False))
     columns = min(_COLUMNS, len(groups))
@@ -143,11 +143,11 @@ def promoters_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def tracks_figure(table: pd.DataFrame, path: Path) -> None:
-    """Table 7 track by track: the fine-tuned model of pretrained weights against each other predictor.
+    """Plot Table 7 by track: the fine-tuned pretrained model against each other predictor.
 
-    Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
+    Colors of tracks show their groups, or, for a single group, whether a known motif exists.
     """
-    table = table.fillna({"window": 0})  # what isn't known is no other row
+    table = table.fillna({"window": 0})  # missing windows must compare equal
     areas: dict[Any, pd.Series[float]] = {
         row: part.set_index("track")["auroc"] for row, part in table.groupby(_KEY, sort=False)
     }
@@ -176,14 +176,14 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def _order(row: tuple[Any, ...], own: tuple[Any, ...]) -> int:
-    """What stands first: random weights of `own`, what isn't a language model, other models, probes."""
+    """Return the rank of a panel: random weights of `own`, comparators, other models, probes."""
     if row[2] == FINE_TUNED:
         return 0 if (row[0], row[3]) == (own[0], own[3]) else 2
     return 3 if row[2] == PROBED else 1
 
 
 def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
-    """Names of tracks by what colours tell apart."""
+    """Return the names of tracks by color class."""
     groups = {str(name): set(part["track"]) for name, part in table.groupby("group", sort=False)}
     words = {"yes": "with a known motif", "no": "without"}
     motifs = {
@@ -199,7 +199,7 @@ def _named(row: Sequence[object]) -> dict[str, object]:
 
 
 def _label(row: Mapping[Any, object]) -> str:
-    """What a predictor is called in figures: bigbird, pretrained, probed."""
+    """Return the label of a predictor in plots, e.g. bigbird, pretrained, probed."""
     words = [str(row["predictor"])]
     if row["weights"]:
         words.append(str(row["weights"]))
@@ -208,7 +208,7 @@ def _label(row: Mapping[Any, object]) -> str:
 
 
 def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours: Sequence[str]) -> None:
-    """A line a predictor from the top, with its interval."""
+    """Plot one line per predictor from top to bottom, with its interval."""
     values = figures.to_numpy(dtype=float)  # (N, 3): value, low, high
     for place, ((value, low, high), colour) in enumerate(zip(values, colours, strict=True)):
         if low == low:
@@ -218,8 +218,8 @@ def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours:
     axis.set_ylim(len(names) - 0.4, -0.6)
 
 
-_LINES_APART = 0.16  # of a line: two points of one mechanism
-_BELOW = -0.42  # inches: legends under the labels of the axis, however many lines there are
+_LINES_APART = 0.16  # distance of two points of one mechanism, in lines
+_BELOW = -0.42  # inches; puts the legend below the axis labels for any number of lines
 
 
 _LINES: Sequence[Mapping[str, Any]] = [
@@ -230,36 +230,36 @@ _LINES: Sequence[Mapping[str, Any]] = [
 
 
 def mechanism_figure(found: AblationResult, path: Path) -> None:
-    """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
+    """Plot one line per mechanism: bits per base at equal steps and time, speed, memory, AUROC of tracks."""
     names = found.names
     tracks = {name: reached for name, reached in found.tracks.items() if reached}
     with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
-        groups = {"same steps": found.steps, "same time": found.time}
+        groups = {"equal steps": found.steps, "equal time": found.time}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
         axes[0].axvline(found.steps[found.section.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
-        axes[1].locator_params(axis="x", nbins=4)  # more don't stand side by side
+        axes[1].locator_params(axis="x", nbins=4)  # more labels would overlap
         for axis, key, label in (
-            (axes[1], "tokens_per_second", "tokens a second of training"),
-            (axes[2], "peak_mib", "peak memory of a step, MiB"),
+            (axes[1], "tokens_per_second", "training tokens/s"),
+            (axes[2], "peak_mib", "peak memory per step (MiB)"),
         ):
             values = [found.cost(name, found.section.tokens)[key] for name in names]
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
-        axes[1].set_title(f"{found.section.tokens:,} tokens an input")
+        axes[1].set_title(f"{found.section.tokens:,} tokens per input")
         if tracks:
             _points(axes[3], names, tracks, (PURPLE, VERMILLION, BLUE, GREEN))
             axes[3].axvline(0.5, color=GREY, linewidth=0.8, zorder=1)
-            axes[3].set(xlabel="AUROC, test", title="Tracks told from afar")
+            axes[3].set(xlabel="AUROC, test", title="Tracks that depend on distal elements")
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.4, -0.6)
         save_figure(figure, path)
 
 
 def length_figure(found: AblationResult, path: Path) -> None:
-    """Bits per base, seconds a step of as many tokens, and memory, against the tokens of an input."""
+    """Plot bits per base, training time per token, and memory against the input length."""
     lengths = found.lengths
     with panels(1, 3, 4.2, 4.4) as (figure, axes):
         for name, looks in zip(found.names, _LINES, strict=False):
@@ -269,10 +269,10 @@ def length_figure(found: AblationResult, path: Path) -> None:
             measured = [row.tokens for row in rows]
             axes[1].plot(measured, [1e6 / row.tokens_per_second for row in rows], **looks)
             axes[2].plot(measured, [row.peak for row in rows], **looks)
-        labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
+        labels = ("bits per base, test", "training time per token (µs)", "peak memory per step (MiB)")
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
-            axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)
-            # Memory that no system said has no line, and a logarithmic axis can't be without any.
+            axis.set(xscale="log", xlabel="input length (tokens)", ylabel=label)
+            # Unmeasured memory has no line, and a logarithmic axis needs at least one value.
             if any(np.nan_to_num(line.get_ydata()).max(initial=0) > 0 for line in axis.lines) and place:
                 axis.set_yscale("log")
                 for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
@@ -287,8 +287,8 @@ def length_figure(found: AblationResult, path: Path) -> None:
 def _points(
     axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colours: Sequence[str]
 ) -> None:
-    """A point with its interval for each mechanism that has a value, a ring for each seed where there are
-    several."""
+    """Plot a point with its interval per mechanism with a value, and a ring per seed if there are several
+    seeds."""
     from matplotlib.transforms import ScaledTranslation
 
     for number, (label, reached) in enumerate(groups.items()):

@@ -1,4 +1,4 @@
-"""Linear probes on promoters: what a frozen encoder's layers tell without fine-tuning."""
+"""Linear probes on promoters: the information in the layers of a frozen encoder without fine-tuning."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ KMERS = "k-mers"
 
 
 class LayerProbes(Experiment):
-    """The layers of the run's pretrained encoder and of a fresh one, and k-mers; nothing is trained first."""
+    """Probes of the run's pretrained encoder and of random weights, and k-mers; trains no models."""
 
     name: ClassVar[str] = "layer_probes"
     files: ClassVar[Sequence[str]] = ("probes.svg", "probes.tsv")
 
     def check(self, run: Config) -> None:
-        require(run.has_promoters, "layer_probes: there are no models of promoters in this run")
+        require(run.has_promoters, "layer_probes: needs promoter models in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         return ()
@@ -76,19 +76,19 @@ def _reference(run: Config) -> Path:
 
 
 class ProbedWindows(NamedTuple):
-    """The windows that are learnt from, chosen on and evaluated, one after the other."""
+    """Training, validation and test windows of probes, concatenated."""
 
     sequences: list[str]
     labels: NDArray[np.uint8]  # (N,)
-    parts: list[slice]  # by the number of the split among `SPLITS`
+    parts: list[slice]  # one per split, in the order of `SPLITS`
 
 
 def probe_promoters(
     run: Config, model: Path, output: Path, *, random_seed: int = 1, device: str = "auto"
 ) -> pd.DataFrame:
-    """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
-    window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
-    windows. Vectors are in temporary files, one layer in memory at a time."""
+    """Probe every layer of a model's encoder and of random weights: a logistic regression on the mean over
+    the tokens of a window, fitted to at most 8,000 training windows, with a penalty chosen on validation
+    windows. Vectors are stored in temporary files, with one layer in memory at a time."""
     config, windows = with_keys(run, "promoters", {}, LayerProbes.name), run.paths.windows
     settings = config.promoters
     if origin := read_origin(windows):
@@ -117,9 +117,7 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:
-            raise DataError(
-                f"{windows}: the {name} windows are not of both classes, which probes have to tell apart"
-            )
+            raise DataError(f"{windows}: the {name} windows must be of both classes, found only one")
     rows = np.concatenate(parts)
     sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
     ends = accumulate(map(len, parts), initial=0)
@@ -129,7 +127,7 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
     found = []
     with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
-        # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.
+        # Written files instead of memory maps: with a map, a full disk kills the process without a message.
         files = [scratch / f"layer-{layer}" for layer in range(frozen.layers)]
         starts = range(0, len(windows.sequences), ROWS_AT_ONCE)
         for first in progress(starts, f"{name} weights", len(starts), "parts"):
@@ -147,17 +145,17 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
 
 
 class Probed(NamedTuple):
-    """What a probe says of the test windows."""
+    """A probe with its predictions of the test windows."""
 
     weights: str  # pretrained, random, or `KMERS`
-    layer: int | None  # 0: the embeddings; none: the k-mers'
-    penalty: float  # inverse strength
+    layer: int | None  # 0: input embeddings; None: k-mers
+    penalty: float  # inverse regularization strength
     scores: NDArray[Any]  # (N,)
 
 
 def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
-    """Write `probes.tsv` and `probes.svg`; labels (N,) of the test windows. `gain` is the AUROC of a layer of
-    the pretrained encoder minus that of the same layer of random weights."""
+    """Write `probes.tsv` and `probes.svg` for test windows with labels (N,). `gain` is the AUROC of a layer
+    of the pretrained encoder minus that of the same layer with random weights."""
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
     rows = []
     for weights, layer, penalty, scores in probes:
@@ -166,9 +164,15 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
             gain = auroc_difference(labels, scores, random[layer])
         area = auroc(labels, scores).columns("auroc")
         rows.append(
-            {"weights": weights, "layer": layer, **area, **gain.columns("gain"), "inverse_penalty": penalty}
+            {
+                "weights": weights,
+                "layer": layer,
+                **area,
+                **gain.columns("delta_auroc"),
+                "inverse_penalty": penalty,
+            }
         )
-    # Whole numbers, and nothing for the k-mers.
+    # Nullable integers, because k-mers have no layer.
     table = pd.DataFrame(rows).astype({"layer": "Int64"})
     with into_directory(output) as files:
         write_tsv(files / "probes.tsv", table)

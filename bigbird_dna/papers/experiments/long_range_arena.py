@@ -1,4 +1,4 @@
-"""Experiments on bytes and symbols: Long-Range Arena, a classifier for each task, attention and seed; and one
+"""Experiments on bytes and symbols: Long-Range Arena, with a classifier per task, attention and seed; and a
 causal model of images or text."""
 
 import math
@@ -30,18 +30,18 @@ COLUMNS = (
 )
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
-_SAME = {"test_sequences", "parameters", "steps", "data"}  # of the seeds of an arm
-LONG_RANGE_SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with one"
+_SAME = {"test_sequences", "parameters", "steps", "data"}  # equal for all seeds of an arm
+LONG_RANGE_SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with a single task"
 
 
 class LongRangeArena(Experiment):
-    """The tasks of the section `long_range`, of whose sequences each task has a data set."""
+    """The tasks of the section `long_range_arena`, each with its own data set."""
 
     name: ClassVar[str] = "long_range_arena"
     files: ClassVar[Sequence[str]] = ("long_range.tsv", "long_range.md")
 
     def check(self, run: Config) -> None:
-        """Any run can have it: without the section in published sizes."""
+        """Accept any run; without the section, the published sizes are used."""
 
     def arms(self, run: Config) -> Sequence[Arm]:
         section = _section(run)
@@ -86,7 +86,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class LongRangeResult(StoredValues):
-    """What one classifier came to."""
+    """Result of one classifier."""
 
     task: _Printable
     attention: _Printable
@@ -104,8 +104,8 @@ class LongRangeResult(StoredValues):
 
 
 def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS` of classifiers' results, by task and falling accuracy, the published averages last;
-    `DataError` where two results of an arm are of one seed, or of other data or trainings."""
+    """Return rows of `COLUMNS` by task and decreasing accuracy, followed by published averages; `DataError`
+    for duplicate seeds of an arm, or results of other data or trainings."""
     found = [LongRangeResult.read(path) for path in paths]
     arms = by_arm((((one.task, one.attention), one.seed) for one in found), paths)
     rows = []
@@ -124,7 +124,7 @@ def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
 def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
     first, found = group[0], [one.accuracy for one in group]
     mean = math.fsum(found) / len(found)
-    # Over test sequences, which all seeds share: more seeds don't make it narrower.
+    # The interval is over test sequences, which are the same for all seeds: more seeds do not reduce it.
     shift = mean - found[0]
     return {
         **first.model_dump(include={*COLUMNS}),
@@ -138,7 +138,7 @@ def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
 
 
 def write_report(directories: Sequence[Path], output: Path) -> list[str]:
-    """Write `long_range.tsv` and `long_range.md`; a sentence for each row of results."""
+    """Write `long_range.tsv` and `long_range.md`; return one sentence per row of results."""
     rows = table([directory / RESULT for directory in directories])
     with into_directory(output, directories) as directory:
         lines = ["\t".join(COLUMNS), *("\t".join(_cell(row[key]) for key in COLUMNS) for row in rows)]
@@ -160,7 +160,7 @@ def _cell(value: Any) -> str:
 
 def _markdown(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
-        "| task | attention | seeds | accuracy | without reading | most frequent class | steps |",
+        "| task | attention | seeds | accuracy | baseline | most frequent class | steps |",
         "| --- | --- | --: | --: | --: | --: | --: |",
     ]
     for row in rows:
@@ -186,7 +186,7 @@ class ByteLm(Experiment):
     files: ClassVar[Sequence[str]] = ("byte_lm.tsv",)
 
     def check(self, run: Config) -> None:
-        require(run.byte_lm, "density: is missing: it names format and files")
+        require(run.byte_lm, "byte_lm: the configuration has no such section")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         assert run.byte_lm is not None

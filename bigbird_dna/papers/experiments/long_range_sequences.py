@@ -1,14 +1,14 @@
-"""Data of Long-Range Arena: sequences of small whole numbers with a class each.
+"""Data of Long-Range Arena: sequences of small integers with one class each.
 
 ListOps (Nangia and Bowman 2018): nested operations on digits, written as a list; `[MAX 4 3 [MIN 2 3 ] 1 0
-[MED 1 5 8 9 2 ] ]` has the value 5. Closing brackets are tokens: published preparations drop them, and with
-them where a list ends. No expression stands twice, neither within a split nor in two of them.
+[MED 1 5 8 9 2 ] ]` has the value 5. Closing brackets are tokens; published preparations drop them, and with
+them the ends of lists. No expression is duplicated, within a split or between splits.
 
-Pathfinder (Linsley et al. 2018; Pathfinder-32): whether a dashed path joins two circles. Drawn by rules of
-our own: an image has two long paths of as many dashes, and some short ones. The circles stand at both ends of
-a long path, or at an end of each. Of the ends that could be marked that way those are taken whose distance is
-next to that of the other class, and they differ by less than a quarter of a pixel: neither what is drawn nor
-how far apart the circles are tells the class, which a figure of its own confirms.
+Pathfinder (Linsley et al. 2018; Pathfinder-32): whether a dashed path connects two circles. Images are drawn
+by a new procedure: an image has two long paths of equal numbers of dashes, and some short ones. The circles
+are at both ends of a long path, or at one end of each. Ends are chosen such that the distances of both
+classes differ by less than a quarter of a pixel. Neither the drawing nor the distance of the circles
+therefore predicts the class, which a baseline confirms.
 """
 
 import math
@@ -36,20 +36,20 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.model.batching import pad
 
-# Axes: N sequences, B of a batch, L tokens.
+# Axes: N sequences, B batch, L tokens.
 
 SPLITS = ("train", "valid", "test")
 PAD, FIRST, OFFSET = 0, 1, 2
-"""Ids of padding and of the first token, and what is added to symbols."""
+"""Ids of padding and of the first token, and the offset added to symbols."""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """The symbols of each sequence, and its class."""
+    """Symbols and class of each sequence."""
 
     rows: Sequence[npt.NDArray[np.uint8]]
     targets: npt.NDArray[np.int64]  # (N,)
-    giveaway: npt.NDArray[Any]  # (N,) tells the class without reading, if anything: see the baselines
+    giveaway: npt.NDArray[Any]  # (N,) feature used by the baselines, which do not read the sequence
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -59,7 +59,7 @@ class Sequences:
         return max(map(len, self.rows))
 
     def batch(self, numbers: Sequence[int]) -> dict[str, Tensor]:
-        """`ids` (B, L) with the first token in front, padded on the right, `lengths` and `targets` (B,)."""
+        """Return `ids` (B, L) with the first token prepended, right-padded, and `lengths`, `targets` (B,)."""
         rows = [np.append(FIRST, self.rows[number].astype(np.int64) + OFFSET) for number in numbers]
         ids, lengths = pad(rows, PAD)
         targets = torch.from_numpy(self.targets[np.asarray(numbers, np.intp)])
@@ -72,7 +72,7 @@ class Sequences:
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MAX": max,
     "[MIN": min,
-    "[MED": lambda values: int(median(values)),  # of an even number the middle two's mean, rounded down
+    "[MED": lambda values: int(median(values)),  # even number: the mean of the central two, rounded down
     "[SM": lambda values: sum(values) % 10,
 }
 END = "]"
@@ -80,8 +80,8 @@ TOKENS = (*OPERATORS, END, *map(str, range(10)))
 DIGITS = 10
 HEADER = ("Source", "Target")
 _NAMES = tuple(OPERATORS)
-_OPERATOR_SHARE = 0.25  # of the arguments, as published
-_TRIES = 20_000  # for one expression: sizes may allow hardly any
+_OPERATOR_SHARE = 0.25  # fraction of operators among arguments, as published
+_TRIES = 20_000  # per expression: the configured sizes may be hard to meet
 
 
 class _TooLong(Exception):
@@ -89,7 +89,7 @@ class _TooLong(Exception):
 
 
 def evaluate(tokens: list[str]) -> int:
-    """The value of an expression, brackets included; `ValueError` where it is not a whole one."""
+    """Return the value of an expression, including brackets; `ValueError` if it is not complete."""
     stack: list[tuple[str, list[int]]] = [("", [])]
     for token in tokens:
         if token in OPERATORS:
@@ -97,22 +97,22 @@ def evaluate(tokens: list[str]) -> int:
         elif token == END:
             operator, values = stack.pop()
             if not stack or not values:
-                raise ValueError("a bracket closes nothing, or a list without arguments")
+                raise ValueError("unmatched closing bracket, or list without arguments")
             stack[-1][1].append(OPERATORS[operator](values))
         elif token in TOKENS:
             stack[-1][1].append(int(token))
         else:
-            raise ValueError(f"{quoted(token)} is not one of {', '.join(TOKENS)}")
+            raise ValueError(f"{quoted(token)}: must be one of {', '.join(TOKENS)}")
     if len(stack) > 1 or len(stack[0][1]) != 1:
-        raise ValueError("it is not one whole expression")
+        raise ValueError("not a single complete expression")
     return stack[0][1][0]
 
 
 def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
-    """Expressions of all splits: (split, tokens with blanks between them, value), each a function of seed,
-    split and number, but for those that had come up before; `DataError` where there are not enough."""
+    """Yield distinct expressions of all splits as (split, tokens separated by spaces, value), determined by
+    seed, split and number; `DataError` if there are too few."""
     seen: set[bytes] = set()
-    # What is judged on first: more examples to learn from leave it as it is.
+    # The test split comes first, so that it does not depend on the number of training examples.
     for split in reversed(SPLITS):
         for number in range(getattr(config.examples, split)):
             source = random.Random(f"{seed} {split} {number}")
@@ -128,15 +128,15 @@ def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]
                     break
             else:
                 raise DataError(
-                    f"listops: no further expression was found in {_TRIES:,} tries after {len(seen):,}: "
-                    "allow longer ones or ask for fewer"
+                    f"listops: no new expression found in {_TRIES:,} tries after {len(seen):,} expressions; "
+                    "allow longer expressions, or request fewer"
                 )
             seen.add(key)
             yield split, text, value
 
 
 def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list[str]) -> int:
-    """Append an expression to `tokens`; its value."""
+    """Append an expression to `tokens`, and return its value."""
     if len(tokens) > config.longest:
         raise _TooLong
     if depth > 1 and (depth >= config.depth or source.random() >= _OPERATOR_SHARE):
@@ -153,7 +153,7 @@ def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list
 
 
 def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
-    """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz` into a directory: Source and Target."""
+    """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`, with Source and Target, into a directory."""
     count = sum(getattr(config.examples, split) for split in SPLITS)
     examples = progress(generate(config, seed), "writing expressions", count, "expressions")
     row = next(examples, None)
@@ -166,8 +166,8 @@ def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
 
 
 def read_listops(path: Path) -> Sequences:
-    """Read a table of expressions and their values, plain or gzip, also without closing brackets'
-    parentheses; `DataError` names file, line and value."""
+    """Read a table of expressions and values, plain or gzip, with or without parentheses; `DataError` names
+    file, line and value."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
     found: list[npt.NDArray[np.uint8]] = []
     targets: list[int] = []
@@ -185,16 +185,16 @@ def read_listops(path: Path) -> Sequences:
         except ValueError as error:
             raise DataError(f"{path}: line {line}: {error}") from None
         if value != int(columns[1]):
-            raise DataError(f"{path}: line {line}: the value is {value}, and not {columns[1]}")
+            raise DataError(f"{path}: line {line}: the value is {value}, not {columns[1]}")
         found.append(np.array([numbers[token] for token in tokens], np.uint8))
         targets.append(value)
     if not found:
-        raise DataError(f"{path}: holds no expressions")
+        raise DataError(f"{path}: contains no expressions")
     return Sequences(found, np.array(targets, np.int64), np.array([row[0] for row in found]))
 
 
 def root_baseline(train: Sequences, test: Sequences) -> float:
-    """The share of test expressions whose value is the most frequent one of their first operator."""
+    """Return the fraction of test expressions with the most frequent value of their first operator."""
     first, values = train.giveaway, train.targets
     best = {one: np.bincount(values[first == one], minlength=DIGITS).argmax() for one in np.unique(first)}
     guess = np.array([best.get(one, 0) for one in test.giveaway])
@@ -204,25 +204,25 @@ def root_baseline(train: Sequences, test: Sequences) -> float:
 # Pathfinder
 
 
-# Axes: N images, S pixels of a side.
+# Axes: N images, S pixels per side.
 
 CLASSES = 2
 _DASH, _GAP = 2.2, 1.6  # pixels
-_SCALES = (0.85, 1.2)  # of both, by drawing: else circles that are joined would be as far apart in all
-_APART = 2.6  # pixels between paths, at least, and from dashes of the same one that aren't neighbours
-_TURN = 0.55  # radians from a dash to the next, at most
-_RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
-_ALIKE = 0.25  # pixels: distances of circles in both classes
-_MOST_TRIES, _SECOND_TRIES = 20_000, 200  # paths; of them to go with a first one
-_SCALE_TRIES = 2_000  # paths of one scale: for the longest there may be hardly any room
-_MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # of a file: as many as a configuration can ask for
+_SCALES = (0.85, 1.2)  # scale of both per drawing, to vary the distance of connected circles
+_APART = 2.6  # least distance in pixels between paths, and between non-adjacent dashes of a path
+_TURN = 0.55  # radians, largest change of direction between dashes
+_RADIUS, _MARGIN = 1.7, 2.2  # pixels: radius of circles, distance of paths from the border
+_ALIKE = 0.25  # pixels: largest difference between the circle distances of both classes
+_MOST_TRIES, _SECOND_TRIES = 20_000, 200  # tries of paths in total, and of a second path for a first path
+_SCALE_TRIES = 2_000  # tries per scale: the largest scales may leave hardly any room
+_MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # per file; the most that a configuration can request
 
 Point = tuple[float, float]
 Dashes = list[tuple[Point, Point]]  # dashes, from one end to the other
 
 
 class Drawing(NamedTuple):
-    """Dashes of all paths, the two circles, and whether a path joins them."""
+    """Dashes of all paths, the two circles, and whether a path connects them."""
 
     dashes: Dashes
     circles: tuple[Point, Point]
@@ -230,7 +230,7 @@ class Drawing(NamedTuple):
 
 
 def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
-    """A drawing; `DataError` where two paths of this length hardly fit into the image."""
+    """Return a drawing; `DataError` if two paths of this length hardly fit into the image."""
     joined = source.random() < 0.5
     short, scale = max(2, config.dashes // 3), source.uniform(*_SCALES)
     one: Dashes | None = None
@@ -247,17 +247,17 @@ def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
         for _ in range(source.randint(0, config.distractors)):
             tries = (_path(source, config.size, short, scale, paths) for _ in range(20))
             path = next((one for one in tries if one is not None), None)
-            if path is not None:  # else there is no room left
+            if path is not None:  # otherwise there is no room left
                 paths.append(path)
         return Drawing([dash for path in paths for dash in path], circles, joined)
     raise DataError(
-        f"pathfinder: two paths of {config.dashes} dashes don't fit into {config.size} pixels: "
-        "ask for fewer dashes"
+        f"pathfinder: two paths of {config.dashes} dashes do not fit into {config.size} pixels; use fewer "
+        "dashes"
     )
 
 
 def _circles(one: Dashes, other: Dashes, joined: bool) -> tuple[Point, Point] | None:
-    """The ends that are marked; none where distances would tell the classes apart."""
+    """Return the marked ends; None if their distance would predict the class."""
     ends, others = ((path[0][0], path[-1][1]) for path in (one, other))
     apart = math.dist(*ends)
     nearest = min(product(ends, others), key=lambda pair: abs(math.dist(*pair) - apart))
@@ -267,7 +267,7 @@ def _circles(one: Dashes, other: Dashes, joined: bool) -> tuple[Point, Point] | 
 
 
 def _path(source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]) -> Dashes | None:
-    """A path that keeps away from the border, from itself and from others; none if it comes to its end."""
+    """Return a path with the required distances from border, itself and others; None if it gets stuck."""
     low, high = _MARGIN, size - 1 - _MARGIN
     x, y = source.uniform(low, high), source.uniform(low, high)
     angle = source.uniform(-math.pi, math.pi)
@@ -301,7 +301,7 @@ def _is_apart(dash: tuple[Point, Point], others: list[Point]) -> bool:
 
 
 def rendered(drawing: Drawing, size: int) -> npt.NDArray[np.uint8]:
-    """The image, (S, S): white on black, with soft edges."""
+    """Return the image, (S, S): white on black, with soft edges."""
     y, x = np.mgrid[:size, :size].astype(np.float64)
     shade = np.zeros((size, size))
     for (a, b), (c, d) in drawing.dashes:
@@ -315,14 +315,14 @@ def rendered(drawing: Drawing, size: int) -> npt.NDArray[np.uint8]:
 
 
 def drawings(config: PathfinderConfig, split: str, seed: int) -> Iterator[Drawing]:
-    """Those of a split, each a function of seed, split and number."""
+    """Yield the drawings of a split, each determined by seed, split and number."""
     for number in range(getattr(config.examples, split)):
         yield draw(random.Random(f"{seed} {split} {number}"), config)
 
 
 def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> None:
-    """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8, 1: a path
-    joins the circles, and `distances` (N,) float32 of the circles, pixels."""
+    """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8 (1: a path
+    connects the circles), and `distances` (N,) float32 of the circles in pixels."""
     for split in SPLITS:
         count = getattr(config.examples, split)
         images = np.empty((count, config.size, config.size), np.uint8)
@@ -337,39 +337,38 @@ def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> No
 
 
 def read_pathfinder(path: Path) -> Sequences:
-    """Read what `write_pathfinder` wrote, or others in that form, as pixels row after row; `DataError` names
-    the file."""
+    """Read a file of `write_pathfinder`, or of the same format, as pixels in row-major order; `DataError`
+    names the file."""
     wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         headers = {name: arrays.header(name) for name in wanted if name in arrays.names}
         for name, (axes, kind) in wanted.items():
             if name not in headers:
-                raise DataError(f"{path}: has no array {name!r}")
+                raise DataError(f"{path}: no array {name!r}")
             if len(headers[name].shape) != axes or headers[name].dtype != kind:
-                raise DataError(f"{path}: {name} is not an array of {axes} axes of {np.dtype(kind).name}")
+                raise DataError(f"{path}: {name} must be an array of {axes} axes of {np.dtype(kind).name}")
         count, side, other = headers["images"].shape
         if not count or not 1 <= side <= MOST_SIDE or side != other:
             raise DataError(
-                f"{path}: images of shape {headers['images'].shape}: square ones are read, to {MOST_SIDE}"
+                f"{path}: images must be square, up to {MOST_SIDE} pixels; found {headers['images'].shape}"
             )
         if count * side**2 > _MOST_PIXELS:
             raise DataError(
-                f"{path}: {count:,} images of {side} × {side} pixels: more than {_MOST_PIXELS:,} pixels "
-                "are not read"
+                f"{path}: {count:,} images of {side} × {side} pixels exceed {_MOST_PIXELS:,} pixels"
             )
         if {headers["labels"].shape, headers["distances"].shape} != {(count,)}:
-            raise DataError(f"{path}: labels and distances are not as many as images")
+            raise DataError(f"{path}: labels, distances and images must have equal numbers")
         images, labels, distances = (arrays.read(name) for name in wanted)
     if labels.max() >= CLASSES or not np.isfinite(distances).all():
-        raise DataError(f"{path}: labels are not 0 and 1, or a distance is not a number")
+        raise DataError(f"{path}: labels must be 0 or 1, and distances finite")
     return Sequences(list(images.reshape(count, -1)), labels.astype(np.int64), distances)
 
 
 def distance_baseline(train: Sequences, test: Sequences) -> float:
-    """The share of test images that the circles' distance tells, by the best limit of the training images."""
+    """Return the accuracy on test images of the best distance threshold of the training images."""
     order = np.argsort(train.giveaway, kind="stable")
     labels = train.targets[order]
-    below = np.concatenate([[0], np.cumsum(labels)])  # joined ones among the nearest
+    below = np.concatenate([[0], np.cumsum(labels)])  # connected ones among the nearest
     right = below + (len(labels) - labels.sum()) - (np.arange(len(labels) + 1) - below)
     best = [int(right.argmax()), int(right.argmin())]
     near = right[best[0]] >= len(labels) - right[best[1]]

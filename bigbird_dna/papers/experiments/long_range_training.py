@@ -1,4 +1,4 @@
-"""Long-Range Arena: a classifier of long sequences with one of the attentions that are compared."""
+"""Long-Range Arena: train a classifier of long sequences with one of the compared attention mechanisms."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +33,15 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Epochs, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
-# Axes: N sequences, B of a batch, L tokens, C classes.
+# Axes: N sequences, B batch, L tokens, C classes.
 
 EVALUATED_SEQUENCES = 2_000
-"""Validation sequences that are measured on while training, at most."""
+"""Most validation sequences evaluated during training."""
 _TOKENS_AT_ONCE = 1 << 15
 
 
 class SequenceKind(NamedTuple):
-    """The files of a task, its classes and symbols, and what is right without reading."""
+    """Files, classes and symbols of a task, and a baseline that does not read the sequence."""
 
     read: Callable[[Path], Sequences]
     suffix: str
@@ -62,7 +62,7 @@ _KINDS: Mapping[str, SequenceKind] = {
 
 
 class ClassObjective(Objective):
-    """Cross-entropy over classes, epoch after epoch in a new order."""
+    """Cross-entropy over classes, with a new order in each epoch."""
 
     def __init__(self, learned: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
         self.learned, self.held_out, self.config = learned, held_out, config
@@ -95,7 +95,7 @@ def _parts(sequences: Sequences, count: int) -> list[range]:
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """95 % interval of a share, Wilson's score interval."""
+    """Return the 95 % interval of a fraction, Wilson's score interval."""
     z, share = 1.959964, right / count
     middle = share + z**2 / (2 * count)
     around = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
@@ -104,13 +104,13 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
 
 
 Accuracy = tuple[int, int]
-"""Sequences that are classified rightly, and all."""
+"""Number of correctly classified sequences, and number of all sequences."""
 
 
 @dataclass(eq=False)
 class SequenceTask(Task[Classifier, Accuracy]):
-    """Training of a classifier with one of the attentions. Its result is test accuracy with a 95 % interval
-    (Wilson), beside that of what needs no reading: `baseline`, and the most frequent class."""
+    """Training of a classifier with one attention mechanism. The result is the test accuracy with a 95 %
+    interval (Wilson), compared with the task's `baseline` and the most frequent class."""
 
     section: LongRangeConfig
     task: LongRangeTask

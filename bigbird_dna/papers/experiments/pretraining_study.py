@@ -1,4 +1,4 @@
-"""What pretraining buys: models of pretrained and of random weights, compared in a table and in words."""
+"""Effect of pretraining: models from pretrained and from random weights, compared in a table and as text."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, r
 from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
 from bigbird_dna.reporting.run_page import processor_seconds
 
-# The task of a benchmark file's own name.
+# Name of the benchmark file of pretraining.
 _PRETRAINING = "pretrain"
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
-_UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
+_UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
 
 
 class PretrainingStudy(Experiment):
-    """The section `pretraining_study`: a model for each task, start, share of the examples and seed."""
+    """The section `pretraining_study`: one model per task, initialization, fraction and seed."""
 
     name: ClassVar[str] = "pretraining_study"
     files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
 
     def check(self, run: Config) -> None:
-        require(run.pretraining_study, "study: is missing: it names starts, shares and seeds")
+        require(run.pretraining_study, "pretraining_study: the configuration has no such section")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         study = run.pretraining_study
@@ -64,7 +64,7 @@ class PretrainingStudy(Experiment):
                         "training.train_fraction": float(share),
                         "training.steps": study.random_long_steps if start == LONGER else study.steps,
                         "training.evaluate_every": study.evaluate_every,
-                        # Nobody asks whether these models' probabilities hold.
+                        # Calibration of these models is not evaluated.
                         "calibration.negatives": 0 if task == "promoters" else None,
                     }
                     arms.append(
@@ -110,9 +110,9 @@ def study_report(
     benchmarks: Path | None = None,
     min_positives: int = 1,
 ) -> list[str]:
-    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; returns the sentences. Models
-    have their `StudyRow`, those of chromatin predictions of the test bins with `labels`. The log of
-    `pretrained` and Snakemake's tables in `benchmarks` contain the times."""
+    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; return the sentences. Models have a
+    `StudyRow`; those of chromatin have predictions of the test bins with `labels`. The log of `pretrained`
+    and Snakemake's tables in `benchmarks` contain the times."""
     tasks = read_models(models)
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
@@ -129,13 +129,13 @@ def study_report(
 def study_arms(
     models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
 ) -> list[StudyArm]:
-    """The arms of a task's models, evaluated on test data, in their order. Tracks with fewer than
-    `min_positives` positive test bins have no part in the median."""
+    """Evaluate the models of a task on test data, and return their arms in order. Tracks with fewer than
+    `min_positives` positive test bins are not included in the median."""
     files = [model.of.predictions for model in models]
     if models[0].of.row.task == "promoters":
         evaluated, classes, _ = evaluate_windows(files, negative_set_of(files[0]))
         if len(np.unique(classes)) < 2:
-            raise DataError(f"{files[0]}: the test windows are of one class: there is no AUROC")
+            raise DataError(f"{files[0]}: AUROC needs test windows of both classes, found only one")
     else:
         assert labels is not None
         evaluated = _evaluate_chromatin(files, labels, min_positives)
@@ -163,7 +163,7 @@ def _evaluate_chromatin(files: Sequence[Path], labels: Path, min_positives: int)
 
 
 def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> pd.DataFrame:
-    """A row a task, share and start; `gain` is the AUROC of the pretrained models minus that of the row's."""
+    """Return one row per task, fraction and initialization; `gain` is pretrained AUROC minus the row's."""
     rows = []
     for arm in arms:
         before = pretraining_seconds if arm.row.start == PRETRAINED else None
@@ -174,9 +174,9 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
                 "examples": arm.examples,
                 "steps": arm.models[0].steps,
                 "auroc": arm.auroc,
-                "auroc_lowest": float(arm.aurocs.min()),
-                "auroc_highest": float(arm.aurocs.max()),
-                **arm.gain.columns("gain"),
+                "auroc_min": float(arm.aurocs.min()),
+                "auroc_max": float(arm.aurocs.max()),
+                **arm.gain.columns("delta_auroc"),
                 "minutes": arm.seconds / 60,
                 "pretraining_minutes": float("nan") if before is None else before / 60,
             }
@@ -185,21 +185,21 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
 
 
 def _describe_times(pretraining: float | None, by_start: Mapping[str, float], what: str) -> str:
-    """Seconds of pretraining and fine-tuning as a sentence; "" where one of them isn't known."""
+    """Describe the times of pretraining and fine-tuning in seconds; "" if one of them is unknown."""
     if pretraining is None or PRETRAINED not in by_start:
         return ""
     own = by_start[PRETRAINED]
     text = (
         f"Pretraining took {minutes(pretraining)}, fine-tuning {minutes(own)}: "
-        f"{minutes(pretraining + own)} in all"
+        f"{minutes(pretraining + own)} in total"
     )
     if LONGER in by_start:
-        text += f", against {minutes(by_start[LONGER])} of random weights that were trained for longer"
+        text += f", compared with {minutes(by_start[LONGER])} for longer training from random weights"
     return f"{text}, {what}."
 
 
 def _means(seconds: Sequence[tuple[str, float | None]]) -> dict[str, float]:
-    """Mean times by start, of those that are all known."""
+    """Return mean times by initialization, if the times of all its models are known."""
     by_start: dict[str, list[float | None]] = {}
     for start, value in seconds:
         by_start.setdefault(start, []).append(value)
@@ -219,8 +219,8 @@ def minutes(seconds: float) -> str:
 def write_sentences(
     arms: Sequence[StudyArm], pretraining: float | None, benchmarks: Path | None = None
 ) -> list[str]:
-    """What pretraining buys in all, then share by share, and the times: those of `pretraining` in seconds by
-    its log, and Snakemake's `benchmarks`, of processors."""
+    """Summarize the effect of pretraining for all fractions, then by fraction, and the times: `pretraining`
+    in seconds from its log, and CPU times from Snakemake's `benchmarks`."""
     paragraphs = []
     for task in dict.fromkeys(arm.row.task for arm in arms):
         own = [arm for arm in arms if arm.row.task == task]
@@ -228,10 +228,10 @@ def write_sentences(
         for share in dict.fromkeys(arm.row.share for arm in own):
             paragraphs.append(_at_share(share, [arm for arm in own if arm.row.share == share]))
         logged = _means([(arm.row.start, arm.seconds) for arm in own])
-        what = "by the logs of the trainings, without measurements in between"
+        what = "according to the training logs, without evaluations"
         paragraphs.append(_describe_times(pretraining, logged, what))
         if benchmarks is not None:
-            # Models are below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
+            # Models are below experiments/NAME/ARM/SEED, which are the wildcards of the rule `arm`.
             jobs = [
                 (arm.row.start, benchmarks / f"arm-{'-'.join(model.of.path.parts[-4:-1])}.tsv")
                 for arm in own
@@ -239,7 +239,7 @@ def write_sentences(
             ]
             measured = _means([(start, processor_seconds(path)) for start, path in jobs])
             before = processor_seconds(benchmarks / f"{_PRETRAINING}.tsv")
-            what = "in the time of processors, of whole jobs"
+            what = "in CPU time of complete jobs"
             paragraphs.append(_describe_times(before, measured, what))
     return [paragraph for paragraph in paragraphs if paragraph]
 
@@ -247,24 +247,24 @@ def write_sentences(
 def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
     against = [arm for arm in arms if arm.row.start == RANDOM and not math.isnan(arm.gain.value)]
     if not against:
-        return f"{task.capitalize()}: there are no models of both starts to compare."
+        return f"{task.capitalize()}: no models of both initializations to compare."
     if all(_kind(arm) == "unknown" for arm in against):
         return (
-            f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too much alike, for an interval "
-            "of the difference, so nothing is said of a gain."
+            f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too similar, for an interval of "
+            "the difference, so no conclusion on a gain is possible."
         )
     kinds = {kind: [arm.row.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
     statements = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
     if len(against) == len(kinds["open"]):
-        statements = [f"no gain is seen at {_shares(kinds['open'])} of the examples"]
+        statements = [f"no significant gain at {_shares(kinds['open'])} of the examples"]
     return f"{task.capitalize()}: {'; '.join(statements)}."
 
 
 _VERDICTS = {
-    "gain": "pretrained weights do better at {} of the examples",
-    "loss": "random weights do better at {}",
-    "open": "at {} no difference is seen",
-    "unknown": "at {} there is no interval of the difference",
+    "gain": "pretrained weights are better at {} of the examples",
+    "loss": "random weights are better at {}",
+    "open": "no significant difference at {}",
+    "unknown": "no interval of the difference at {}",
 }
 
 
@@ -280,16 +280,16 @@ def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
     if first is None:
         return ""
     place = f"{_percent(share)} of the examples ({first.examples:,} {_EXAMPLES[first.row.task]})"
-    text = f"At {place} pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.row.task]}"
+    text = f"At {place}, pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.row.task]}"
     random, longer = starts.get(RANDOM), starts.get(LONGER)
     if random is not None:
-        text += f", random ones {random.auroc:.3f}: {_gain(random)}."
+        text += f", random weights {random.auroc:.3f}: {_gain(random)}."
         text += _soon(first, random)
     else:
         text += "."
     if longer is not None:
         text += (
-            f" Random weights that are trained for {longer.models[0].steps:,} steps instead of "
+            f" Random weights trained for {longer.models[0].steps:,} steps instead of "
             f"{first.models[0].steps:,} reach {longer.auroc:.3f}: {_gain(longer)}."
         )
     return text
@@ -298,7 +298,7 @@ def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
 def _gain(arm: StudyArm) -> str:
     value, low, high = arm.gain
     if math.isnan(value):
-        return "they have no seed in common, so there is no interval of the difference"
+        return "no common seed, so there is no interval of the difference"
     if math.isnan(low):
         return f"a difference of {_signed(value)}, without an interval"
     pairs = arm.compared.pairs
@@ -310,11 +310,11 @@ def _gain(arm: StudyArm) -> str:
             return f"a gain of {value:.3f} {span} {over}"
         case "loss":
             return f"a loss of {-value:.3f} {over} (a gain of {_signed(value)} {span})"
-    return f"no gain is seen {over}: the interval of the difference, {_signed(value)} {span}, holds 0"
+    return f"no significant gain {over}: the interval of the difference, {_signed(value)} {span}, contains 0"
 
 
 def _soon(first: StudyArm, second: StudyArm) -> str:
-    """How soon pretrained weights are, on validation data, where random ones end."""
+    """Return how soon pretrained weights reach the final validation AUROC of random weights."""
     ours, theirs = mean_curve([m.valid for m in first.models]), mean_curve([m.valid for m in second.models])
     if not len(ours.steps) or not len(theirs.steps):
         return ""
@@ -322,7 +322,7 @@ def _soon(first: StudyArm, second: StudyArm) -> str:
     if not len(reached) or reached[0] >= theirs.steps[-1]:
         return ""
     return (
-        f" On validation data they are after {reached[0]:,} steps where random ones end after "
+        f" On validation data, they need {reached[0]:,} steps for the AUROC that random weights reach after "
         f"{theirs.steps[-1]:,}."
     )
 

@@ -1,9 +1,9 @@
-"""How far information goes: which tokens a token's vector can depend on after some layers (docs/theory.md).
+"""Receptive field: the tokens on which a token's vector can depend after some layers (docs/theory.md).
 
-A layer carries information along the edges of its graph, all heads' together, and a token keeps what it has.
-Before the first layer a convolution carries what embeddings say to the tokens around. The farthest of n unit
-vectors u is found by query −β u, key u and value u: for a large β softmax takes the least product alone. The
-share of tokens that see theirs bounds what is right in one layer, and these weights attain it.
+A layer propagates information along the edges of its attention graph (all heads together), and a token keeps
+its own. Before the first layer, a convolution propagates embeddings to neighboring tokens. The farthest of n
+unit vectors u is found with query −β u, key and value u: for large β, softmax selects the smallest product.
+The fraction of tokens that attend to their farthest vector bounds the accuracy of one layer; it is attained.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,17 +21,17 @@ from bigbird_dna.model.mechanism import attention_pattern, attention_weights
 # Axes: L tokens, N vectors, K width.
 
 MOST_TOKENS = 1024
-"""Of an input, unless more are asked for: a graph has the square of them."""
+"""Default limit of the input length; a graph has the square of it."""
 
 Graph = npt.NDArray[np.bool_]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 Indices = npt.NDArray[np.intp]
 
-SHARPNESS = 1e8  # β: softmax is the largest one alone where products differ by 1e-6
+SHARPNESS = 1e8  # β: softmax selects only the largest product if products differ by 1e-6
 
 
 class ReceptiveField(NamedTuple):
-    """What so many layers reach together: `graph` (L, L) says of which tokens a token's vector knows."""
+    """Receptive field of several layers: row i of `graph` (L, L) marks the tokens that token i depends on."""
 
     layers: int
     graph: Graph
@@ -48,26 +48,26 @@ class ReceptiveField(NamedTuple):
 def receptive_field(
     encoder: EncoderConfig, tokens: int, most_layers: int | None = None
 ) -> Iterator[ReceptiveField]:
-    """What 1, 2, … layers of an encoder reach in an input of `tokens` tokens; at most its own layers.
+    """Yield the receptive field of 1, 2, … layers of an encoder for an input of `tokens` tokens.
 
-    With `most_layers` there may be more of them than the encoder has, of the same kind.
+    `most_layers` may exceed the number of the encoder's layers; further layers are of the same kind.
     """
     layers = most_layers or encoder.layers
     deeper = encoder.model_copy(update={"layers": layers})
 
     def graph(layer: int) -> Graph:
         seen = layer_graph(deeper, layer, tokens)
-        # A token that the first layer sees brings what the convolution gave it.
+        # The first layer attends to vectors that already contain the convolution's neighborhood.
         return _product(seen, _convolved(deeper, tokens)) if layer == 0 and encoder.convolution else seen
 
     return reached(graph, layers)
 
 
 def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
-    """Who sees whom in a layer, by any of its heads, (L, L); ETC's extra globals are the first positions.
+    """Return the attention graph of a layer, over all heads, (L, L); ETC's globals are the first tokens.
 
-    Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
-    of `model.mechanism.attention_weights`. Where a token's vector decides what it sees, that is one example.
+    For a mechanism without a block pattern, edges are weights above 0 for the random queries and keys of
+    `model.mechanism.attention_weights`. If a token's vector determines its neighbors, this is one example.
     """
     length = tokens + encoder.num_global_tokens
     if encoder.attention == "full":
@@ -82,7 +82,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
 
 
 def _convolved(encoder: EncoderConfig, tokens: int) -> Graph:
-    """Whose embeddings the convolution adds up for each token, (L, L); it leaves extra globals alone."""
+    """Return the tokens whose embeddings the convolution sums, (L, L); extra globals are not convolved."""
     graph = np.eye(tokens + encoder.num_global_tokens, dtype=bool)
     places = np.arange(tokens)
     near: Graph = np.abs(places[:, None] - places) <= encoder.convolution // 2
@@ -96,9 +96,9 @@ def _product(one: Graph, other: Graph) -> Graph:
 
 
 def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[ReceptiveField]:
-    """What 1, 2, … layers reach, given each layer's graph (L, L) by its number; ends where that is all.
+    """Yield the receptive field of 1, 2, … layers with the given graphs (L, L), until it is complete.
 
-    Row i after l layers: the tokens that the last layer's row i sees, and all that they knew before it.
+    Row i after l layers: the receptive fields, after l − 1 layers, of all tokens in row i of the last graph.
     """
     known: Graph | None = None
     for layer in range(most_layers):
@@ -111,22 +111,22 @@ def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[Recept
 
 
 def random_directions(count: int, width: int, seed: int) -> Tensor:
-    """Unit vectors (N, K), float64, drawn uniformly."""
+    """Return unit vectors (N, K), float64, with uniformly random directions."""
     drawn = np.random.default_rng(seed).standard_normal((count, width))
     return torch.from_numpy(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
 def farthest(vectors: Tensor) -> Indices:
-    """The number of the vector that is farthest from each, (N,); of equal ones the first."""
+    """Return the index of the farthest vector from each vector, (N,); ties go to the first."""
     found: Indices = (vectors @ vectors.T).argmin(1).numpy()
     return found
 
 
 def answers(vectors: Tensor, attend: Attend) -> Indices:
-    """What one layer of an attention answers for each of the vectors (N, K): numbers of vectors (N,).
+    """Return the answers of one attention layer for the vectors (N, K): indices of vectors (N,).
 
-    `attend(q, k, v)` takes and gives (1, 1, N, K) and scales scores by 1 / √K. An answer is the vector that
-    is nearest to the layer's output.
+    `attend(q, k, v)` takes and returns (1, 1, N, K) and scales scores by 1 / √K. An answer is the vector
+    closest to the layer's output.
     """
     keys = vectors[None, None]
     queries = keys * (-SHARPNESS * vectors.shape[1] ** 0.5)
@@ -136,7 +136,7 @@ def answers(vectors: Tensor, attend: Attend) -> Indices:
 
 
 def bound(vectors: Tensor, graph: npt.NDArray[np.bool_]) -> float:
-    """The largest share of right answers, if the answer for i can depend on j only where `graph[i, j]`."""
+    """Return the maximum fraction of correct answers if answer i can depend on j only where `graph[i, j]`."""
     return float(graph[np.arange(len(vectors)), farthest(vectors)].mean())
 
 

@@ -1,8 +1,8 @@
-"""One job of an experiment: its training or comparator, what its model predicts, what its steps take.
+"""Run one job of an experiment: its training or comparator, predictions, and cost of training steps.
 
-A step that is measured is the one that training makes, by the same kernels and in the same micro-batches,
-without making batches, measuring on held-out data and saving checkpoints. Time on a CPU is that of
-processors: what else the machine does counts little. On a GPU it is the clock's.
+A measured step is equal to a training step, with the same kernels and micro-batches, but without making
+batches, evaluation on held-out data and checkpoints. On a CPU, the CPU time is measured, which is hardly
+affected by other processes; on a GPU, the wall-clock time.
 """
 
 import gc
@@ -47,28 +47,28 @@ from bigbird_dna.training.loop import Batch, backward, make_optimizer, prefetche
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"
-_FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has
-_FIRST_TOKENS = 64  # of a step beforehand, which loads or compiles what all steps need
+_FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # limits of the number of measured steps, and of their total time
+_FIRST_TOKENS = 64  # input length of a warm-up step, which loads or compiles what all steps need
 _MIB = 2**20
 
 
 def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob:
-    """A job of an experiment's plan, without a seed the arm's first; `UsageError` where there is none."""
+    """Return a job of an experiment's plan (default: the arm's first seed); `UsageError` if unknown."""
     jobs = [job for job in plan(find_experiment(experiment), run) if job.arm.name == arm]
     if not jobs:
-        raise UsageError(f"arm {arm!r}: is not in the plan of {experiment}: see experiment plan")
+        raise UsageError(f"arm {arm!r}: not in the plan of {experiment}; see experiment plan")
     for job in jobs:
         if seed in (None, job.seed):
             return job
-    raise UsageError(f"seed {seed}: arm {arm} has {', '.join(str(job.seed) for job in jobs)}")
+    raise UsageError(f"seed {seed}: arm {arm} has the seeds {', '.join(str(job.seed) for job in jobs)}")
 
 
 def check_part(job: ArmJob, part: str) -> None:
-    """`UsageError` where an arm has no such part, so that nothing is made for it."""
+    """Raise `UsageError` if an arm has no such part, before any output is made."""
     parts = {
-        "data": (job.arm.data, "its data set is the run's"),
-        "cost": (job.arm.measured, "its steps are not measured"),
-        "predictions": (job.arm.predictions, "there are no predictions beside its directory"),
+        "data": (job.arm.data, "it uses the run's data set"),
+        "cost": (job.arm.measured, "its training steps are not measured"),
+        "predictions": (job.arm.predictions, "it has no separate predictions"),
     }
     there, reason = parts.get(part, (True, ""))
     if not there:
@@ -76,8 +76,8 @@ def check_part(job: ArmJob, part: str) -> None:
 
 
 def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
-    """Train an arm's model, or fit its comparator, into `output`, with `arm.json` beside it: experiment, arm,
-    seed, keys that differ from the run's, metrics."""
+    """Train an arm's model, or fit its comparator, into `output`; write `arm.json` next to it, with
+    experiment, arm, seed, changed configuration keys and metrics."""
     if job.is_model:
         found = train(_task(job), output, checkpoints, world)
     else:
@@ -91,7 +91,7 @@ def _task(job: ArmJob) -> Task[Any, Any]:
     arm, paths, config = job.arm, job.run.paths, job.config
     match arm.task:
         case "pretraining":
-            if arm.costs:  # as many steps as the time of the arm has
+            if arm.costs:  # the number of steps follows from the arm's time
                 steps = steps_in_time(config, *arm.costs, seconds=arm.options.get("seconds"))
                 config = with_keys(config, "pretraining", {"pretraining.steps": steps}, arm.name)
             return PretrainingTask(config, job.data, paths.tokenizer)
@@ -101,7 +101,7 @@ def _task(job: ArmJob) -> Task[Any, Any]:
         case "chromatin":
             path = job.data / "tracks.tsv"
             known = {track.name for track in read_tracks(path)}
-            for name in arm.options.get("tracks", ()):  # before the training for them
+            for name in arm.options.get("tracks", ()):  # check before training
                 if name not in known:
                     raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
             window = arm.options.get("window") or config.chromatin.data.window
@@ -128,8 +128,8 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
 
 
 def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
-    """Write what an arm's model predicts of held-out data: probabilities of test bins (.npy), bits of hidden
-    tokens (.npz) or bits per base (.tsv)."""
+    """Write the predictions of an arm's model for held-out data: probabilities of test bins (.npy), bits of
+    masked tokens (.npz) or bits per base (.tsv)."""
     arm, paths, length = job.arm, job.run.paths, job.config.pretraining.sequence_tokens
     match arm.predictions:
         case "npy":
@@ -151,7 +151,7 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
 
 
 def measure_cost(job: ArmJob, output: Path, device: str = "auto") -> None:
-    """Measure what a step of an arm's training takes, at the lengths that the experiment has."""
+    """Measure the cost of a training step of an arm, at the input lengths of the experiment."""
     measure_training(
         job.config,
         job.run.paths.tokenizer,
@@ -163,7 +163,7 @@ def measure_cost(job: ArmJob, output: Path, device: str = "auto") -> None:
 
 
 def make_data(job: ArmJob, output: Path) -> None:
-    """Write the data set of an arm, which has one of its own."""
+    """Write the data set of an arm that has a separate one."""
     find_experiment(job.experiment).make_data(job.run, job.arm.data, output)
 
 
@@ -177,14 +177,14 @@ def score_masked_tokens(
     sequences: int = 1000,
     device: str = "auto",
 ) -> None:
-    """Write the bits of hidden test tokens by a model NAME-SEED (.npz): 15 % of those of at most so many
-    `sequences`, the same for models of one tokenizer and task. The file has `names`, `steps` and `seconds`
-    (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and `sequence_tokens`, for M = 1 model.
+    """Write the bits of masked test tokens by a model NAME-SEED (.npz): 15 % of the tokens of at most
+    `sequences` inputs, the same for models with equal tokenizer and task. The file has `names`, `steps` and
+    `seconds` (M,) of the training, `bits` (M, T), `bases` and `blocks` (T,), `sequence_tokens`; here, M = 1.
     """
     check_writable(output)
     place, model = choose_device(device), load_pretrained(path)
     if sequence_tokens > model.config.max_length:
-        raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
+        raise UsageError(f"{path}: accepts at most {model.config.max_length} tokens, not {sequence_tokens}")
     assert isinstance(model.settings, PretrainingSettings)
     held_out = HeldOut.draw(
         TokenStore.open(tokens / "test", model.tokenizer),
@@ -221,9 +221,9 @@ def measure_training(
     batch_tokens: int,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Write time and memory of steps of pretraining on random tokens, for lengths of inputs in `tokens`; a
-    step has `batch_tokens` or one longer input. `peak_mib` is the most memory above what was there before the
-    network, null where the system can't say."""
+    """Write time and memory of pretraining steps on random tokens, for the input lengths in `tokens`; a step
+    has `batch_tokens` tokens, or one longer input. `peak_mib` is the peak memory minus that before the
+    network was made, or null if the system does not report it."""
     check_writable(output)
     settings = complete(config).pretraining
     lengths = sorted({*tokens})
@@ -263,11 +263,11 @@ def _measure(
     device: torch.device,
     steps: int = _MOST,
 ) -> dict[str, Any]:
-    """One length; `shape` (B, L) of a step's inputs."""
+    """Measure one input length; `shape` (B, L) is that of a step's inputs."""
     before = begin_memory_peak(device)
     network = _network(encoder, settings).to(device).train()
     objective, world = RandomTokens(encoder, settings, shape), World(0, 1, device)
-    # A step has no more micro-batches than inputs.
+    # Each micro-batch needs at least one input.
     sizes = {"batch_size": shape[0], "grad_accumulation": min(settings.grad_accumulation, shape[0])}
     _, batches = next(prefetched(objective, settings.model_copy(update=sizes), world, 0))
     counts = [objective.counts(batch) for batch in batches]
@@ -286,7 +286,7 @@ def _measure(
     highest = memory_peak(device)
     del batches, objective, optimizer, network
     gc.collect()
-    middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments
+    middle = float(np.median(seconds[1:] or seconds))  # the first step includes initialization
     return {
         "tokens": shape[1],
         "sequences": shape[0],
@@ -298,12 +298,12 @@ def _measure(
 
 
 class RandomTokens(PretrainingObjective):
-    """Pretraining on the same random tokens (B, L) at each step."""
+    """Pretraining on the same random tokens (B, L) in each step."""
 
     def __init__(self, encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int]) -> None:
         generator = torch.Generator().manual_seed(settings.seed)
         ids = torch.randint(encoder.vocabulary, shape, generator=generator)
-        # A causal model tells every token.
+        # A causal model predicts every token.
         share = 1.0 if encoder.causal else settings.mask_fraction
         hidden = torch.rand(shape, generator=generator) < share
         hidden[0, 0] = True

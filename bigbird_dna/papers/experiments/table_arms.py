@@ -1,4 +1,4 @@
-"""Tables 5, 6 and 7 as experiments: language models, the run's own and those of the section `tables`, fine-
+"""Tables 5, 6 and 7 as experiments: language models (the run's own and those of the section `tables`), fine-
 tuned and probed from pretrained and random weights, and comparators."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Table(Experiment):
     """A table of the paper."""
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
-        """What the report is made of."""
+        """Return the inputs of the report."""
         return {"models": [ArmModel.of(job) for job in jobs]}
 
     def compare(
@@ -43,7 +43,7 @@ class _Table(Experiment):
 
 
 class Table5(_Table):
-    """Bits per base: the run's own evaluation, and a pretraining for each model of `tables.models`."""
+    """Bits per base: the run's own evaluation, and one pretraining per model in `tables.models`."""
 
     name: ClassVar[str] = "table5"
     files: ClassVar[Sequence[str]] = [f"tables/table5.{ending}" for ending in _ENDINGS]
@@ -81,14 +81,14 @@ class Table5(_Table):
 
 
 class Table6(_Table):
-    """Promoters: a part for each negative set in the run's windows, and one for each further window."""
+    """Promoters: one part per negative set in the run's windows, and one per additional window."""
 
     name: ClassVar[str] = "table6"
     files: ClassVar[Sequence[str]] = [f"tables/table6.{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
         there = run.has_promoters and not run.has_sequences
-        require(there, "table6: there are no promoters on a genome in this run")
+        require(there, "table6: needs promoters on a genome in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         return [
@@ -133,13 +133,13 @@ class Table7(_Table):
     ]
 
     def check(self, run: Config) -> None:
-        require(run.has_chromatin, "table7: chromatin.data.tracks is null: there are no tracks")
+        require(run.has_chromatin, "table7: needs tracks, but chromatin.data.tracks is null")
         size = run.chromatin.data.bin
         for model in run.tables.models:
             if model.window and (model.window < size or (model.window - size) % 2):
                 raise ConfigError(
-                    f"tables.models: {model.name}: window {model.window}: doesn't hold the bin of {size} bp "
-                    "in its middle"
+                    f"tables.models: {model.name}: window {model.window}: must be at least the bin size "
+                    f"({size} bp) and differ from it by an even number"
                 )
 
     def arms(self, run: Config) -> Sequence[Arm]:
@@ -156,7 +156,7 @@ class Table7(_Table):
 
 
 def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
-    """The language models of each part of Table 6, by the bp of its windows and its negative set."""
+    """Return the language models of each part of Table 6, by window size in bp and negative set."""
     tables, windows = run.tables, run.promoters.windows
     sets = tables.negative_sets or windows.negative_sets
     parts: dict[tuple[int, str], list[str]] = {
@@ -180,7 +180,7 @@ def _sides(run: Config, bases: int) -> Keys:
 
 
 def _encoder(run: Config, model: TableModel) -> Keys:
-    """What the encoder of a language model has otherwise than the run's own."""
+    """Return the encoder keys in which a language model differs from the run's model."""
     return {
         "encoder.attention": model.attention,
         "encoder.attention_options": {},
@@ -197,7 +197,7 @@ def _pretrained(run: Config, model: str) -> Path:
 def _arms(
     run: Config, task: ArmTask, models: Sequence[str], prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
-    """Fine-tuned language models, probes of them, and comparators: of a table, or of a part of Table 6."""
+    """Yield the arms of a table, or of a part of Table 6: fine-tuned models, probes, and comparators."""
     tables, of_bins = run.tables, task == "chromatin"
     named = {one.name: one for one in tables.models}
     started = [(model, start) for model in models for start in tables.initializations]
@@ -222,12 +222,12 @@ def _arms(
             **common,
         )
     for model, start in started if tables.linear_probes else ():
-        # The run's own model has the window of other comparators: pretraining saw no longer inputs.
+        # The run's own model gets the comparators' window: pretraining had no longer inputs.
         window = windows.get(model) or (tables.comparator_window if of_bins else None)
         yield Arm(
             f"{prefix}{model}-{start}-{PROBE}",
             task,
-            tables.seeds[: 1 if start == PRETRAINED else None],  # pretrained once, they have one probe
+            tables.seeds[: 1 if start == PRETRAINED else None],  # one pretraining, hence one probe
             predictor=PROBE,
             options=options | {"weights": start} | _known(window=window),
             initialization=_pretrained(run, model),
@@ -238,7 +238,7 @@ def _arms(
         yield Arm(
             f"{prefix}{comparator}",
             task,
-            # Those that are trained have a model for each seed, the others for the first.
+            # Trained comparators have one model per seed, the others a single one with the first seed.
             tables.seeds[: None if comparator in NETWORK_NAMES else 1],
             predictor=comparator,
             options=options | _comparator_options(run, task, comparator),
@@ -252,7 +252,7 @@ def _known(**options: object) -> Keys:
 
 
 def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
-    """What the section says of a comparator; without it, its own defaults."""
+    """Return the options of a comparator from the section; without them, it uses its defaults."""
     tables = run.tables
     found: Keys = {}
     if comparator in NETWORK_NAMES:

@@ -1,4 +1,4 @@
-"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds."""
+"""Tables 5, 6 and 7 of Zaheer et al. (2020) for a run: one row per predictor, with means over seeds."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ from bigbird_dna.papers.experiments.figures import bits_figure, promoters_figure
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
-# Published figures, for columns of their own.
-# Zaheer et al. (2020), Table 5: bits per base of GRCh37's held-out sequence, by the row that is alike here.
+# Published values, shown in separate columns.
+# Zaheer et al. (2020), Table 5: bits per base of held-out sequence of GRCh37, by the corresponding row here.
 BITS: Mapping[str, tuple[str, float]] = {
     "token n-gram, from the left": ("SRILM n-gram", 1.57),
     "model": ("BigBird, 4,096 tokens", 1.12),
 }
-# Their Table 6: F1 on human promoters of 8,000 bp, `substituted` negatives.
+# Table 6: F1 on human promoters of 8,000 bp, `substituted` negatives.
 PROMOTERS: Mapping[str, float] = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
-# Their Table 7: median AUROC over DeepSEA's tracks, by group.
+# Table 7: median AUROC over DeepSEA's tracks, by group.
 CHROMATIN: Mapping[str, Mapping[str, float]] = {
     "gkm-svm": {"TF": 0.896},
     "deepsea": {"TF": 0.958, "HM": 0.856, "DHS": 0.923},
     "bigbird": {"TF": 0.961, "HM": 0.887, "DHS": 0.921},
 }
-TABLES_NOTE = "Published figures (Zaheer et al. 2020) are of human data, whatever the genome of this run is."
+TABLES_NOTE = "Published values (Zaheer et al. 2020) are for human data, not for the genome of this run."
 
 TITLES = {
     "table5": "Table 5: bits per base of held-out sequence",
     "table6": "Table 6: promoters",
     "table7": "Table 7: chromatin",
 }
-# What of a table stands side by side before its whole: a figure, and what tells its columns apart.
+# Pivot table shown before the full table: a metric, and the keys of its columns.
 _SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
 _PREDICTOR = ("predictor", "weights", "training", "window")
 _INTERVALS = {
     "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
     "table6": "over promoters with their negatives, and seeds",
-    "table7": f"over tracks and seeds; of fewer than {FEWEST_TRACKS} tracks there is none",
+    "table7": f"over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks",
 }
 
 
 class PredictorRow(NamedTuple):
-    """A predictor, whatever its seed."""
+    """A predictor, independent of its seed."""
 
-    name: str  # of the comparator; of a language model its attention
-    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
+    name: str  # name of the comparator, or attention mechanism of a language model
+    weights: str  # of a language model: pretrained or random; "" for comparators
     training: str  # fine-tuned, probed, fitted
-    window: int | None = None  # bp around a bin that are looked at; None: of promoters, whose windows say it
+    window: int | None = None  # bp around a bin used as input; None for promoters, where windows define it
 
 
 def table_report(
@@ -85,10 +85,10 @@ def table_report(
     min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
-    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7; of Table 7 also
-    `table7_tracks.tsv`, the AUROC of each track. Of Table 5 the files of `bits` per base are those of the
-    run's own model, called "", and of further ones; of the others `models` have the `PredictorRow` of each,
-    of chromatin with `labels` and `tracks` of the test bins."""
+    """Write `NAME.tsv`, `.json`, `.md` and `.svg` for table5, table6 or table7; for Table 7 also
+    `table7_tracks.tsv`, the AUROC of each track. For Table 5, `bits` has the files of the run's own model
+    (key "") and of further models. For the others, each of `models` has a `PredictorRow`; Table 7 also needs
+    `labels` and `tracks` of the test bins."""
     inputs = [*(model.path for model in models), *(bits or {}).values()]
     chromatin: ChromatinTables | None = None
     if name == "table7":
@@ -101,7 +101,7 @@ def table_report(
     else:
         table = bits_table(bits or {})
         draw = partial(bits_figure, table)
-    notes = [TABLES_NOTE, f"Intervals are of 95 %, {_INTERVALS[name]}."]
+    notes = [TABLES_NOTE, f"Intervals are 95 %, {_INTERVALS[name]}."]
     result = ResultTable(TITLES[name], Schema([Column(str(one)) for one in table.columns]), table, notes)
     with into_directory(output, inputs) as files:
         write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
@@ -113,24 +113,24 @@ def table_report(
 def _page(name: str, result: ResultTable) -> str:
     table = result.frame.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
     shown = readable(table, "{:.3f}".format)
-    if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
+    if "window" in table:  # missing values make integers floats
         shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
     parts = [f"# {result.title}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
         title = figure.replace("auroc", "AUROC").replace("_", " ")
         beside = shown
-        if name == "table7":  # medians over fewer tracks than others have don't stand beside those
-            whole = (table["number"] == table["counting"]).tolist()
+        if name == "table7":  # omit medians over fewer tracks than those of other predictors
+            whole = (table["n_tracks"] == table["n_tracks_in_median"]).tolist()
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
             beside = shown.assign(**{figure: figures})
-        parts += [f"{title}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
+        parts += [f"{title}, compared:", markdown(_side_by_side(beside, figure, sides)), "All metrics:"]
     parts += [markdown(shown), f"† {result.note}"]
     return "\n\n".join(parts) + "\n"
 
 
 def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
-    """A figure of each predictor in a row, with a column for each value of `sides`; "" where it has none."""
+    """Return a metric with one row per predictor and one column per value of `sides`; "" if missing."""
     own = [column for column in _PREDICTOR if column in cells and column not in sides]
     first, second = (cells[name] + (" bp" if name == "window" else "") for name in sides)
     table = cells.assign(side=first + ", " + second).set_index([*own, "side"])
@@ -143,8 +143,8 @@ KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
 def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
-    """Table 5: bits per base of the split `test`, or of the first one, of the own model and of what it is
-    compared with. Of others the model's row alone is taken; `DataError` where these are of another split."""
+    """Return Table 5: bits per base of the split `test`, or of the first split, for the own model and its
+    baselines. Other files contribute the model's row only; `DataError` if they have another split."""
     (_, bits), *others = files.items()
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
@@ -154,18 +154,18 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
         own = of_split(read_bits(path), split)
         if (theirs := own[SPLIT].iloc[0]) != split:
             raise DataError(
-                f"{path}: is of split {theirs!r:.60}, {bits} of {split!r:.60}: they can't be compared"
+                f"{path}: split {theirs!r:.60} cannot be compared with split {split!r:.60} of {bits}"
             )
         further.append(own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}"))
     if further:
         place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
         table = pd.concat([table[:place], *further, table[place:]], ignore_index=True)
     alike = [BITS.get(name, ("", np.nan)) for name in table["predictor"]]
-    return table.assign(published=[value for _, value in alike], published_of=[name for name, _ in alike])
+    return table.assign(published=[value for _, value in alike], published_row=[name for name, _ in alike])
 
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
-    """Table 6: AUROC and F1 on test windows, by window size and negative set."""
+    """Return Table 6: AUROC and F1 on test windows, by window size and negative set."""
     groups: dict[tuple[int, str], list[ArmModel]] = {}
     for predictor in models:
         frame = read_predictions(predictor.predictions)
@@ -195,19 +195,19 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
 
 
 class ChromatinTables(NamedTuple):
-    """Table 7, and what it sums up: AUROC of each track, means over seeds."""
+    """Table 7, and the AUROC of each track from which it is computed, means over seeds."""
 
     medians: pd.DataFrame
     tracks: pd.DataFrame
-    counting: pd.DataFrame  # those rows of `tracks` that have a part in the medians
+    counting: pd.DataFrame  # rows of `tracks` included in the medians
 
 
 def chromatin_tables(
     models: Sequence[ArmModel], labels: Path, tracks: Path, min_positives: int = 1
 ) -> ChromatinTables:
-    """Table 7: median AUROC over the tracks of a group; all, and those that the comparator `motifs` covers or
-    doesn't. Tracks with fewer than `min_positives` positive test bins don't count. Of the `counting` tracks
-    of a part a row has the `number` that each of its seeds has an AUROC of."""
+    """Return Table 7: median AUROC over the tracks of a group: all tracks, and those with and without a known
+    motif (comparator `motifs`). Tracks with fewer than `min_positives` positive test bins are excluded.
+    `counting` is the number of tracks of a part, `number` that of tracks with an AUROC for all seeds."""
     predictors, known = [_with_window(model) for model in models], read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
@@ -234,8 +234,8 @@ def chromatin_tables(
                         "tracks": part,
                         **_named(arm, len(seeds)),
                         "window": np.nan if arm.window is None else arm.window,
-                        "number": values.shape[1],
-                        "counting": there,
+                        "n_tracks": values.shape[1],
+                        "n_tracks_in_median": there,
                         **median.columns("median_auroc"),
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
@@ -248,16 +248,16 @@ def chromatin_tables(
 
 
 class _Tracks(NamedTuple):
-    """M predictors on each of the data set's T tracks."""
+    """Results of M predictors for each of the data set's T tracks."""
 
-    areas: Floats  # (M, T) AUROC; NaN where one doesn't predict the track, or that has one class
-    positives: NDArray[np.int64]  # (M, T) test bins; 0 where it doesn't predict the track
+    areas: Floats  # (M, T) AUROC; NaN if the predictor lacks the track, or the track has a single class
+    positives: NDArray[np.int64]  # (M, T) positive test bins; 0 if the predictor lacks the track
 
 
 def _each_track(
     arms: Arms[PredictorRow], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
 ) -> pd.DataFrame:
-    """AUROC of each track and arm, means over seeds, but for tracks of one class or that an arm lacks."""
+    """Return the AUROC of each track and arm, means over seeds; undefined values are omitted."""
     rows = []
     for arm, models in arms.items():
         numbers = list(models.values())
@@ -284,7 +284,7 @@ def _named(arm: PredictorRow, seeds: int) -> dict[str, object]:
 
 
 def _as_published(arm: PredictorRow) -> bool:
-    """Whether a row is trained as the published model of its name was."""
+    """Return whether a row was trained like the published model of its name."""
     return arm.training == FITTED or (arm.training == FINE_TUNED and arm.weights == PRETRAINED)
 
 
@@ -293,7 +293,7 @@ def _arms(models: Sequence[ArmModel]) -> dict[PredictorRow, dict[int, int]]:
 
 
 def _with_window(model: ArmModel) -> ArmModel:
-    """A comparator may choose its window, which its description has."""
+    """Return the model with the window chosen by a comparator, from its description."""
     if model.row.training == FINE_TUNED:
         return model
     path = model.path / "comparator.json"
@@ -310,12 +310,12 @@ def _evaluate(predictors: Sequence[ArmModel], labels: Path, tracks: Sequence[Tra
         if predictor.row.training != FINE_TUNED:
             of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
         if unknown := [track.name for track in own if track.name not in place]:
-            raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which the data set hasn't got")
+            raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which is not in the data set")
         truth, (array,) = open_test_bins(of_own, [predictor.predictions])
         if truth.rows != bins:
-            raise DataError(f"{predictor.path}: predicts {truth.rows:,} bins, the others {bins:,}")
+            raise DataError(f"{predictor.path}: predicts {truth.rows:,} bins, but {labels} has {bins:,}")
         if truth.tracks != len(own):
-            raise DataError(f"{of_own}: {truth.tracks} tracks, the table beside it has {len(own)}")
+            raise DataError(f"{of_own}: {truth.tracks} tracks, but the track table has {len(own)}")
         names = [track.name for track in own]
         places = [place[name] for name in names]
         found.areas[number, places], found.positives[number, places] = track_aurocs(truth, array, names)

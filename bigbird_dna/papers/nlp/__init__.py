@@ -1,4 +1,4 @@
-"""The tasks on text, which are secondary: the same encoder, training loop and model directories.
+"""Tasks on text (secondary), with the same encoder, training loop and model directories as on DNA.
 
-Nothing else imports this package but its commands. What it needs of further libraries is the extra `nlp`.
+Only its own commands import this package. It needs the libraries of the extra `nlp`.
 """

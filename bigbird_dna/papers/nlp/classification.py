@@ -1,6 +1,6 @@
-"""Classification of documents and of pairs of sentences from [CLS]: training, prediction, figures (App. E.4).
+"""Classification of documents and sentence pairs from [CLS]: training, prediction, metrics (App. E.4).
 
-Figures follow scikit-learn's and SciPy's definitions, which are GLUE's.
+Metrics follow the definitions of scikit-learn and SciPy, which GLUE uses.
 """
 
 import warnings
@@ -29,10 +29,10 @@ from bigbird_dna.training.loop import Batch
 
 
 def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str | None) -> Metrics:
-    """Accuracy, micro-averaged F1 and Matthews' correlation; F1 of one class where there are two.
+    """Return accuracy, micro-averaged F1 and Matthews' correlation; for two classes also the F1 of one class.
 
-    `positive` is the class whose F1 it is; none: the last by name, as of GLUE's "0" and "1". With one class
-    only, Matthews' correlation is 0 by definition; F1 of a class that is neither there nor predicted is 0.
+    `positive` is the class of this F1; None: the last by name, as for GLUE's "0" and "1". With a single
+    class, Matthews' correlation is defined as 0; F1 of a class that neither occurs nor is predicted is 0.
     """
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
@@ -51,13 +51,13 @@ def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str |
 
 
 def score_metrics(true: Sequence[float], predicted: Sequence[float]) -> Metrics:
-    """Pearson's and Spearman's correlations, ties having mean ranks; None where one side is all the same."""
+    """Return Pearson's and Spearman's correlations, with mean ranks for ties; None if a side is constant."""
     from scipy.stats import pearsonr, spearmanr
 
     if len(true) < 2 or min(len({*true}), len({*predicted})) < 2:
         return {"pearson": None, "spearman": None}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of values that are nearly the same: told by the figure
+        warnings.simplefilter("ignore")  # nearly constant values: visible in the metric
         found: list[Any] = [pearsonr(true, predicted), spearmanr(true, predicted)]
     values = [float(one.statistic) for one in found]
     return {
@@ -70,20 +70,20 @@ Ids = NDArray[np.int32]
 
 
 class TextRows(NamedTuple):
-    """Token ids of records, and how many of each row's tokens belong to the first text."""
+    """Token ids of records, and the number of tokens of the first text in each row."""
 
     ids: list[Ids]
     firsts: NDArray[np.int64]  # (N,)
 
     def segments(self, chosen: NDArray[np.integer], width: int) -> Tensor:
-        """0 for the first text, 1 for the second, of some rows (n, width)."""
+        """Return the segments of the chosen rows (n, width): 0 for the first text, 1 for the second."""
         return (torch.arange(width)[None] >= torch.from_numpy(self.firsts[chosen])[:, None]).long()
 
 
 def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], length: int) -> TextRows:
-    """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], of at most `length` tokens.
+    """Return rows [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], of at most `length` tokens.
 
-    What is too long loses its end: of a pair the longer one, token by token.
+    Longer texts are truncated at the end; of a pair, the longer text is truncated first.
     """
     rows, firsts = [], []
     specials = tokenizer.specials
@@ -92,7 +92,7 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
         if record.pair is not None:
             a, b = parts[0], tokenizer.encode(record.pair)
             short, room = min(len(a), len(b)), length - 3
-            most = max(room - short, room - room // 2)  # what the longer one may keep
+            most = max(room - short, room - room // 2)  # limit of the longer text
             a = a[:most]
             parts = [a, b[: min(most, room - len(a))]]
         ends = [np.append(part, specials.sep) for part in parts]
@@ -104,7 +104,7 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
 def outputs_of(
     network: nn.Module, rows: TextRows, tokenizer: Tokenizer, device: torch.device, batch_size: int
 ) -> NDArray[np.float32]:
-    """Logits (N, T) of rows; of each its own, whatever stands beside it."""
+    """Return logits (N, T) of rows, which do not depend on batch composition."""
 
     def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
         segments = rows.segments(chosen, ids.shape[1]).to(ids.device)
@@ -125,7 +125,7 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
         self.rows = text_rows(self.tokenizer, self.valid, self.length)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Records of a training step, in an order drawn for each epoch."""
+        """Return records of a training step, in an order drawn per epoch."""
         chosen = self.drawn(step, first, count)
         rows = text_rows(self.tokenizer, [self.train[index] for index in chosen], self.length)
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
@@ -141,7 +141,7 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
         return {"records": float(len(batch["targets"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean loss over the global batch; of classes in nats."""
+        """Return the mean loss over the global batch; in nats for classes."""
         outputs = network(batch["ids"], batch["lengths"], batch["segments"]).float()
         if self.labels:
             loss = F.cross_entropy(outputs, batch["targets"], reduction="sum")
@@ -159,14 +159,14 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
 
 
 def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:
-    """Numbers of the records' classes (N,), or where there are no classes their scores."""
+    """Return the numbers of the records' classes (N,), or their scores if there are no classes."""
     if not labels:
         return np.array([record.score for record in records], np.float64)
     numbers = {label: number for number, label in enumerate(labels)}
     return np.array([numbers[str(record.label)] for record in records], np.int64)
 
 
-# Columns of the public data sets: of pairs first, as one of them may be a single text's elsewhere.
+# Columns of the public data sets; pairs come first, because a column of a pair may be a text elsewhere.
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis")),
     *(("question1", "question2"), ("question", "sentence")),
@@ -176,7 +176,7 @@ _LABELS = ("label", "hyperpartisan")
 
 
 class ClassPrediction(Record):
-    """A line of a file of predictions: a class, with the probability of each, or a score."""
+    """A line of a file of predictions: a class, with the probabilities of all classes, or a score."""
 
     label: str | None = None
     score: float | None = None
@@ -184,7 +184,7 @@ class ClassPrediction(Record):
 
 
 class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
-    """A class, or a score, of each record."""
+    """Predicts a class, or a score, for each record."""
 
     kind = "classification"
     record_type = ClassificationRecord
@@ -195,7 +195,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The classes of the training records; none where scores are predicted."""
+        """Classes of the training records; empty for scores."""
         if self.section.regression:
             return ()
         labels = tuple(sorted({str(record.label) for record in self.records}))
@@ -220,7 +220,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         return {**super().provenance(), "length": self.section.length}
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
+        """Convert a row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
         found: dict[str, Any] = {}
         for first, second in _PAIRS:
             if first in row and second in row:
@@ -231,14 +231,14 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         label = next((row[name] for name in _LABELS if name in row), None)
         if self.section.regression:
             return found if label is None else {**found, "score": float(label)}
-        # GLUE's test rows have the label -1.
+        # Test rows of GLUE have the label -1.
         if label is None or (type(label) is int and label < 0):
             return found
         return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         if self.section.regression:
-            raise ConfigError("regression: generated documents have classes, no scores")
+            raise ConfigError("regression: generated documents have classes, not scores")
         return generate_documents(generated, split)
 
     @property
@@ -249,14 +249,14 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         return self.predicted_key if getattr(record, self.predicted_key) is None else None
 
     def open(self, directory: Path) -> LoadedModel:
-        """A classifier of ordinary text."""
+        """Open a classifier of ordinary text."""
         model = super().open(directory)
         if model.tokenizer.is_dna:
-            raise ModelError(f"{directory}: its tokenizer is one of DNA, not of ordinary text")
+            raise ModelError(f"{directory}: needs a tokenizer of ordinary text, found a DNA tokenizer")
         return model
 
     def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
-        """Each record's class with the probability of every class, or its score."""
+        """Yield each record's class with the probabilities of all classes, or its score."""
         labels = model.settings.labels
         rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
         outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
@@ -272,7 +272,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
     def metrics(
         self, records: Sequence[ClassificationRecord], predictions: Sequence[ClassPrediction]
     ) -> Metrics:
-        """Accuracy, micro F1, Matthews' correlation and F1; or Pearson's and Spearman's correlations."""
+        """Return accuracy, micro F1, Matthews' correlation and F1; or Pearson and Spearman correlations."""
         if self.section.regression:
             scores = [float(record.score or 0.0) for record in records]
             return score_metrics(scores, [float(one.score or 0.0) for one in predictions])
@@ -283,9 +283,9 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
 
 
 def check_positive(positive: str | None, labels: Sequence[str]) -> None:
-    """`ConfigError` if the class whose F1 is asked for is not one of these."""
+    """Raise `ConfigError` if the class for F1 is not one of `labels`."""
     if positive is not None and positive not in labels:
-        raise ConfigError(f"positive {positive!r} is not one of {', '.join(labels)}")
+        raise ConfigError(f"positive {positive!r}: must be one of {', '.join(labels)}")
 
 
 TASK = TextClassification

@@ -1,10 +1,10 @@
-"""What a training on text begins with: a model of ours, a checkpoint of HuggingFace's, or random weights.
+"""Initialization of a training on text: a model directory, a HuggingFace checkpoint, or random weights.
 
-RoBERTa is the warm start of the paper (App. E.1); it becomes a checkpoint in BigBird's form. Its table of
-positions begins with two rows that no token has (its `padding_idx` + 1); the rows behind them are repeated up
-to the positions wanted (Longformer, Beltagy et al. 2020, section 5, does the same). Its one token type
-becomes the type of both sentences. Layers and the masked-token head keep their weights: they are BERT's, name
-for name. Special pieces keep their ids, under RoBERTa's names (`<s>`, `</s>`, `<mask>`).
+RoBERTa is the initial checkpoint of the paper (App. E.1); it is converted to a BigBird checkpoint. Its
+position table begins with two unused rows (`padding_idx` + 1); the following rows are repeated up to the
+required number of positions (like Longformer, Beltagy et al. 2020, section 5). Its single token type is used
+for both sentences. Layers and the masked-token head keep their weights, which have the same structure as in
+BERT. Special tokens keep their ids, with RoBERTa's names (`<s>`, `</s>`, `<mask>`).
 """
 
 import re
@@ -40,7 +40,7 @@ _HEAD = {
     "lm_head.dense": "cls.predictions.transform.dense",
     "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
 }
-# What BigBird has no use for: RoBERTa's pooler, and what is tied or follows from the configuration.
+# Tensors not used by BigBird: RoBERTa's pooler, and tensors that are tied or follow from the configuration.
 _LEFT_OUT = re.compile(r"roberta\.(pooler\.|embeddings\.position_ids)|lm_head\.decoder\.")
 _KEPT = (
     *("vocab_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
@@ -49,21 +49,21 @@ _KEPT = (
 
 
 def write_bigbird(directory: Path, output: Path, positions: int) -> None:
-    """Write a BigBirdForMaskedLM of HuggingFace's into the directory `output`, from a RobertaForMaskedLM.
+    """Convert a RobertaForMaskedLM to a HuggingFace BigBirdForMaskedLM in the directory `output`.
 
     `ModelError` if a file is missing or damaged, or tensors of a masked-token model are missing.
     """
     values = read_mapping(directory / "config.json")
     if values.get("model_type") != ROBERTA:
-        raise ModelError(f"{directory / 'config.json'}: model_type is not {ROBERTA!r}")
+        raise ModelError(f"{directory / 'config.json'}: model_type must be {ROBERTA!r}")
     pad = values.get("pad_token_id", 1)
     if type(pad) is not int or not 0 <= pad < 1000:
-        raise ModelError(f"{directory / 'config.json'}: pad_token_id {shortened(repr(pad))} is no id")
+        raise ModelError(f"{directory / 'config.json'}: pad_token_id {shortened(repr(pad))}: invalid id")
     if positions < 16:
-        raise ModelError(f"positions {positions}: the least are 16")
+        raise ModelError(f"positions {positions}: must be at least 16")
     tensors = _renamed(directory)
     tensors |= _embeddings(tensors, directory, pad + 1, positions)
-    # RoBERTa's own defaults, where they aren't BigBird's.
+    # RoBERTa's defaults, where they differ from BigBird's.
     kept: dict[str, Any] = {"vocab_size": 50265, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
     ids = ("pad_token_id", "bos_token_id", "eos_token_id")
     kept |= {key: values[key] for key in (*_KEPT, *ids) if key in values}
@@ -81,7 +81,7 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
 
 
 def _renamed(directory: Path) -> dict[str, Tensor]:
-    """RoBERTa's tensors under BigBird's names."""
+    """Return RoBERTa's tensors with BigBird's names."""
     tensors = {}
     for name, stored in read_tensors(directory).items():
         if _LEFT_OUT.match(name):
@@ -102,21 +102,21 @@ def _renamed(directory: Path) -> dict[str, Tensor]:
 def _embeddings(
     tensors: dict[str, Tensor], directory: Path, offset: int, positions: int
 ) -> dict[str, Tensor]:
-    """Positions without the rows that no token has, tiled; and the token type, for both sentences."""
+    """Return tiled positions without the unused rows, and the token type for both sentences."""
     place, kind = (f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type"))
     for name in (place, kind):
         if f"bert.{name}" not in tensors or tensors[f"bert.{name}"].dim() != 2:
-            raise ModelError(f"{directory}: tensor 'roberta.{name}' is missing or no table")
+            raise ModelError(f"{directory}: tensor 'roberta.{name}' is missing, or not a table")
     table, types = tensors[f"bert.{place}"], tensors[f"bert.{kind}"]
     if len(table) <= offset:
-        raise ModelError(f"{directory}: its table of positions has {len(table)} rows, {offset} of no token")
+        raise ModelError(f"{directory}: the position table has {len(table)} rows, {offset} of them unused")
     return {
         f"bert.{place}": extended_table(table[offset:], positions, "tile"),
         f"bert.{kind}": torch.cat([types, types])[:2].contiguous(),
     }
 
 
-# What a configuration may say otherwise than the model whose weights are taken.
+# Keys in which a configuration may differ from the initial model.
 _FREE = {
     *(*FREE, "attention", "compatibility", "block_size", "global_blocks", "window_blocks", "random_blocks"),
     *("random_seed", "num_global_tokens", "relative_max_distance"),
@@ -124,19 +124,19 @@ _FREE = {
 
 
 class TextStart(NamedTuple):
-    """The encoder's configuration and tokenizer, and the weights that are taken, if there are any."""
+    """Encoder configuration, tokenizer, and initial weights, if any."""
 
     config: EncoderConfig
     tokenizer: Tokenizer
     weights: Mapping[str, Tensor]  # by name
-    sha256: str | None = None  # of the weights
-    source: str = ""  # the directory that they come from
+    sha256: str | None = None  # checksum of the weights
+    source: str = ""  # directory of the weights
 
     def initialize(self, network: nn.Module) -> None:
-        """Give a network the weights of the same names and shapes; others stay as they were drawn.
+        """Copy the weights of equal names and shapes into a network; other weights stay random.
 
-        All that has a name in `network` is taken: the encoder, and a masked-token head where both have one.
-        Relative labels and extra globals, which an ETC encoder has beyond that, stay.
+        Weights of the encoder are copied, and those of a masked-token head if both have one. Relative labels
+        and extra globals of an ETC encoder keep their random values.
         """
         if not self.weights:
             return
@@ -144,24 +144,24 @@ class TextStart(NamedTuple):
         like = {name: own[name].shape for name in own.keys() & self.weights.keys()}
         taken = {name: value for name, value in self.weights.items() if like.get(name) == value.shape}
         if not any(name.startswith("encoder.") for name in taken):
-            raise ModelError(f"{self.source}: none of its weights fit the network")
+            raise ModelError(f"{self.source}: none of the weights fit the network")
         network.load_state_dict({**own, **taken})
 
 
 def make_text_start(
     start: TextStartConfig, encoder: EncoderConfig, texts: Callable[[], Iterable[str]]
 ) -> TextStart:
-    """Read what a training begins with.
+    """Return the initial state of a training.
 
-    Where there is a model, the encoder's shapes are the model's: keys that the configuration gives hold
-    beyond that, as attention and positions. Where the model has fewer positions, learnt ones are tiled and
-    rotary ones interpolated. A tokenizer is learnt from `texts` if none is named.
-    `ConfigError` if a key that is given contradicts the model's, or has no effect.
+    With a model, the encoder has the model's shapes, and given configuration keys only change properties such
+    as attention and positions. If the model has fewer positions, learned positions are tiled and rotary
+    positions are interpolated. Without a tokenizer, one is trained on `texts`. `ConfigError` if a given key
+    contradicts the model, or has no effect.
     """
     if start.model is None:
-        _check_effect(start, ("tokenizer", "vocabulary"), "there is no start.model")
+        _check_effect(start, ("tokenizer", "vocabulary"), "start.model is not given")
         if start.tokenizer:
-            _check_effect(start, ("tokenizer",), "start.tokenizer is taken, and none is learnt")
+            _check_effect(start, ("tokenizer",), "start.tokenizer is used, and no tokenizer is trained")
             tokenizer = open_tokenizer(Path(start.tokenizer))
         else:
             tokenizer = learn_tokenizer(texts(), start.vocabulary)
@@ -171,14 +171,14 @@ def make_text_start(
         model = _opened(directory, start, encoder, scratch)
         sha256 = model.sha256
         config = _joined(model, encoder, directory)
-    log(f"{directory}: its weights are the start")
+    log(f"{directory}: used as initial weights")
     return TextStart(config, model.tokenizer, model.network.state_dict(), sha256, str(model.name))
 
 
 def check_effect(start: TextStartConfig, *, ours: bool) -> None:
-    """`ConfigError` for a key that says nothing beside `start.model`, a model directory or a checkpoint."""
+    """Raise `ConfigError` for a key without effect with `start.model`, a model directory or a checkpoint."""
     if ours:
-        _check_effect(start, (), f"{start.model} is a model directory, with its own tokenizer and attention")
+        _check_effect(start, (), f"{start.model} is a model directory, which defines tokenizer and attention")
     else:
         _check_effect(start, ("tokenizer", "compatibility"), f"{start.model} has a tokenizer")
 
@@ -186,11 +186,11 @@ def check_effect(start: TextStartConfig, *, ours: bool) -> None:
 def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> None:
     for key, value in start.model_dump(include=start.model_fields_set).items():
         if key != "model" and key not in used and value is not None:
-            raise ConfigError(f"start.{key} {value} has no effect: {why}; leave it out")
+            raise ConfigError(f"start.{key} {value} has no effect: {why}; remove it")
 
 
 def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path) -> LoadedModel:
-    """The model of a directory of any of the kinds."""
+    """Open the model of a directory of any supported format."""
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory}: not a model directory or checkpoint: config.json is missing")
     values: Mapping[str, Any] = read_mapping(directory / "config.json")
@@ -206,29 +206,29 @@ def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scr
         log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
         directory = scratch / "checkpoint"
     elif kind != BIGBIRD:
-        raise ModelError(f"{directory}: model_type {str(kind)!r:.80} is neither {ROBERTA!r} nor {BIGBIRD!r}")
+        raise ModelError(f"{directory}: model_type {str(kind)!r:.80}: must be {ROBERTA!r} or {BIGBIRD!r}")
     return import_huggingface(directory, scratch / "model", start.compatibility, tokenizer)
 
 
 def free_changes(
     config: EncoderConfig, given: EncoderConfig, free: Container[str], directory: Path
 ) -> dict[str, Any]:
-    """The keys that are given and `free` to differ from a model's; `ConfigError` if another differs."""
+    """Return the given keys that are `free` to differ from a model's; `ConfigError` if others differ."""
     values = given.model_dump(include=given.model_fields_set)
     for key, value in values.items():
         if key not in free and value != getattr(config, key):
-            raise ConfigError(f"encoder.{key} {value}: {directory} has {getattr(config, key)}")
+            raise ConfigError(f"encoder.{key} {value}: must be {getattr(config, key)}, as in {directory}")
     return {key: value for key, value in values.items() if key in free}
 
 
 def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> EncoderConfig:
-    """The model's configuration with what the section says beyond it; its positions are extended."""
+    """Return the model's configuration with the section's changes, after extending its positions."""
     changes = free_changes(model.config, encoder, _FREE, directory)
     wanted = cast(int, changes.pop("max_length", model.config.max_length))
     network = model.network
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
-    # What a rotary model has no table for; `bigbird-dna model extend-context` offers other ways.
+    # Rotary models have no position table; `bigbird-dna model extend-context` offers other methods.
     method: Extension = "interpolate" if own.config.position_encoding == "rotary" else "tile"
     extend_positions(own, wanted, method)
     if wanted != model.config.max_length:
@@ -241,13 +241,13 @@ def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> Enco
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MOST_CHARACTERS = 50_000_000
-"""Characters of the training text that a tokenizer is learnt from, at most."""
+"""Most characters of the training text from which a tokenizer is trained."""
 
 
 def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
-    """A byte-pair encoding of bytes, as RoBERTa's: no text has an unknown piece.
+    """Train a byte-level byte-pair encoding like RoBERTa's, which has no unknown tokens.
 
-    A piece is part of a word with the white space before it. The same texts give the same pieces.
+    A token is part of a word, with the white space before it. The same texts give the same tokens.
     `DataError` if there is no text.
     """
     library = extra("tokenizers")
@@ -262,15 +262,15 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(bounded, trainer)
-    return JsonTokenizer(tokenizer.to_str().encode(), source="the tokenizer learnt here")
+    return JsonTokenizer(tokenizer.to_str().encode(), source="the trained tokenizer")
 
 
 def open_tokenizer(
     path: Path, vocabulary: int | None = None, names: Mapping[str, str] | None = None
 ) -> Tokenizer:
-    """A `tokenizer.json`, or a SentencePiece model; `ModelError` as of these.
+    """Open a `tokenizer.json`, or a SentencePiece model; `ModelError` as in these classes.
 
-    `vocabulary` is that of the model which it belongs to, `names` are those of special pieces.
+    `vocabulary` is that of the model to which it belongs; `names` are those of special tokens.
     """
     kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
     found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
@@ -285,4 +285,4 @@ def _bounded(texts: Iterable[str]) -> Iterator[str]:
         yield text[:left]
         left -= len(text)
     if left == MOST_CHARACTERS:
-        raise DataError("there is no text to learn a tokenizer from")
+        raise DataError("no text to train a tokenizer on")

@@ -1,11 +1,11 @@
-"""Splits of a task as records: from files of one's own, from a public data set, installed, or generated.
+"""Splits of a task as records: user-supplied files, a public data set, installed text, or generated.
 
-Public data sets come by the library `datasets`, which needs a network, or its cache filled by one. It and the
-other libraries of the extra `nlp` are imported where they are needed and nowhere else.
+Public data sets are loaded by the library `datasets`, which needs a network, or a filled cache. This and
+other libraries of the extra `nlp` are imported only where needed.
 
-Data sets are often sorted, by class for one, so that the first of them stand for nothing but themselves:
-parts of a split, and the records that are watched, are drawn. What is drawn doesn't follow a training's seed:
-parts of a split share no row, and all trainings watch the same.
+Many data sets are sorted, for example by class, so their first rows are not representative. Parts of a split,
+and validation records, are therefore selected at random, independent of the training's seed: parts of a split
+have no row in common, and all trainings use the same validation records.
 """
 
 import re
@@ -34,7 +34,7 @@ LIBRARIES = ("transformers", "tokenizers", "datasets", "rouge_score")
 
 
 def extra(module: str) -> Any:
-    """A module of one of the extra's libraries; `UsageError` says what to install if it is missing."""
+    """Import a module of the extra's libraries; `UsageError` with the install command if it is missing."""
     library = module.partition(".")[0]
     assert library in LIBRARIES, library
     try:
@@ -44,9 +44,9 @@ def extra(module: str) -> Any:
 
 
 def check_extra() -> None:
-    """`UsageError` if a library of the extra is not installed; commands call it before any work.
+    """Raise `UsageError` if a library of the extra is not installed; commands call this before any work.
 
-    None is imported: that takes seconds.
+    No library is imported, because that takes seconds.
     """
     for library in LIBRARIES:
         with suppress(ImportError):
@@ -57,7 +57,7 @@ def check_extra() -> None:
 
 def _missing(library: str) -> UsageError:
     return UsageError(
-        f"the library {library} is not installed: tasks on text need the extra nlp: "
+        f"the library {library} is not installed; tasks on text need the extra nlp: "
         "pip install 'bigbird-dna[nlp]'"
     )
 
@@ -67,14 +67,14 @@ _SEED = 20_200_728
 
 
 def rows_of(name: str, count: int) -> NDArray[np.int64]:
-    """The rows that a part of a split of `count` rows has, ascending; `name` is as `config.PART` has it."""
+    """Return the rows of a part of a split of `count` rows, ascending; `name` matches `config.PART`."""
     part = PART.fullmatch(name)
     assert part is not None
     return np.sort(_order(count)[slice(*(_bound(text, count) for text in part.groups()[1:]))])
 
 
 def some_of(records: Sequence[T], most: int) -> list[T]:
-    """At most so many of the records, in their order."""
+    """Return at most `most` of the records, selected at random, in their order."""
     return [records[index] for index in np.sort(_order(len(records))[:most])]
 
 
@@ -93,14 +93,14 @@ _SECONDS = 60
 
 
 def installed_documents(config: InstalledConfig, split: str) -> Iterator[dict[str, Any]]:
-    """The documents of a split: chapters of books, or topics of Python's documentation.
+    """Yield the documents of a split: chapters of books, or topics of Python's documentation.
 
-    `DataError` if the text is not installed; `ConfigError` if a book or topic isn't in it.
+    `DataError` if the text is not installed; `ConfigError` for an unknown book or topic.
     """
     groups = _bible() if config.text == "bible" else _python()
     for held_out in (*config.valid, *config.test):
         if held_out not in groups:
-            raise ConfigError(f"data.installed: {held_out!r} is not one of {', '.join(groups)}")
+            raise ConfigError(f"data.installed: {held_out!r}: must be one of {', '.join(groups)}")
     chosen = {"valid": config.valid, "test": config.test}.get(split)
     if chosen is None:
         chosen = tuple(name for name in groups if name not in {*config.valid, *config.test})
@@ -110,17 +110,17 @@ def installed_documents(config: InstalledConfig, split: str) -> Iterator[dict[st
 
 
 def _bible() -> dict[str, dict[str, str]]:
-    """Books by the names that the program `bible` prints, each its chapters' texts by number."""
+    """Return books, named as in the output of the program `bible`, with chapter texts by number."""
     program = shutil.which("bible")
     if program is None:
         raise DataError(
-            "the text bible is not installed: the program `bible` (Debian's bible-kjv) is missing"
+            "the text bible is not installed: the program `bible` (Debian package bible-kjv) is missing"
         )
     command = [program, "-f", "gen1:1-rev22:21"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        raise DataError(f"{program}: doesn't print its text") from None
+        raise DataError(f"{program}: printing the text failed") from None
     books: dict[str, dict[str, list[str]]] = {}
     for line in found.splitlines():
         if match := _VERSE.fullmatch(line):
@@ -129,34 +129,34 @@ def _bible() -> dict[str, dict[str, str]]:
 
 
 def _python() -> dict[str, dict[str, str]]:
-    """Topics of the documentation that Python shows for `help()`."""
+    """Return the topics of the documentation that Python shows for `help()`."""
     from pydoc_data.topics import topics
 
     return {name: {"": text} for name, text in topics.items()}
 
 
 def column(row: Mapping[str, Any], *names: str) -> Any:
-    """A row's value of the first of these columns that there is; `DataError` if there is none."""
+    """Return a row's value of the first of these columns that exists; `DataError` if there is none."""
     for name in names:
         if name in row:
             return row[name]
-    raise DataError(f"the data set has none of the columns {', '.join(names)}")
+    raise DataError(f"the data set needs one of the columns {', '.join(names)}")
 
 
 def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
-    """Rows of a public data set's split, one after the other; `DataError` if it can't be had.
+    """Yield the rows of a public data set's split; `DataError` if it cannot be loaded.
 
-    A part of a split has rows that were drawn: see `rows_of`. No code of a data set is run.
+    A part of a split has randomly selected rows, see `rows_of`. No code of a data set is run.
     """
     datasets = extra("datasets")
     name = getattr(hub, split)
     part = PART.fullmatch(name)
     try:
         found = datasets.load_dataset(hub.name, hub.subset, split=part[1] if part else name, streaming=False)
-    except Exception as error:  # whatever the library, or the network, has to say
+    except Exception as error:  # errors of library and network
         raise DataError(
-            f"data set {hub.name} ({name}): can't be had: {error_text(error)}; name files of your own in "
-            "data.files, or run where there is a network"
+            f"data set {hub.name} ({name}): cannot be loaded: {error_text(error)}; use data.files, or run "
+            "on a machine with a network"
         ) from None
     yield from found.select(rows_of(name, len(found))) if part else found
 
@@ -167,15 +167,15 @@ def _words(first: str, second: str) -> tuple[str, ...]:
 
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")
-FILLERS = _words("ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed")  # say nothing
+FILLERS = _words("ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed")  # uninformative
 
 
 def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
-    """The records of a split, all classes as frequent; a function of `generated.seed` and `split`.
+    """Yield the records of a split with equally frequent classes, determined by `generated.seed` and `split`.
 
-    Classes follow from two facts, further apart than windows see, between words that say nothing: who spoke,
-    in the second quarter of the document, and where to, in the last. Who sees one of them is right half of
-    the time; who sees none, a quarter.
+    The class depends on two facts farther apart than the attention window, among uninformative words: who
+    spoke (second quarter of the document), and where they went (last quarter). A model that sees one fact has
+    an accuracy of one half; a model that sees none, one quarter.
     """
     rng = np.random.default_rng((generated.seed, SPLITS.index(split)))
     words = generated.words
@@ -193,21 +193,21 @@ NAMES = _words("ba de fi go ku la", "ber dan kil mos")
 VALUES = _words("me no ri tu sha wo", "ber dan kil mos")
 QUESTION_FILLERS = _words("ce ju pa vi ze xo", "ber dan kil mos")
 CHAINS = {1: 4, 2: 4}
-"""Hops → of how many names a document tells; who can't see the question is right in one of so many."""
+"""Hops → number of names in a document; a model that cannot see the question is right for one of them."""
 PARAGRAPH_SENTENCES = 6
 SHORTEST = 3
-"""Training documents have from a third of the words on: shorter ones are learnt from sooner."""
+"""Training documents have at least 1/3 of the words: shorter documents are learned faster."""
 
 
 def generate_questions(
     generated: GeneratedConfig, split: str, form: AnswerForm, hops: int, unanswerable: bool
 ) -> Iterator[dict[str, Any]]:
-    """The records of a split; a function of the arguments.
+    """Yield the records of a split, determined by the arguments.
 
-    Questions are names. Sentences tell something, `name is value.` or `name knows other.`, none of them in
-    the first third; of as many other names too, at places drawn anew for each document. With one hop the
-    answer is what the name is; with two, what the one is whom it knows. Sentences on the way support it.
-    Natural Questions, and where there may be no answer, ask one time in four for a name that isn't told of.
+    Questions are names. Facts are sentences `name is value.` or `name knows other.`, none of them in the
+    first third, for several names, at random positions in each document. With one hop, the answer is the
+    value of the name; with two, the value of the known name. Sentences on this path are supporting facts.
+    With Natural Questions, or if there may be no answer, one question in four is a name without facts.
     """
     rng = np.random.default_rng((generated.seed, SPLITS.index(split)))
     for _ in range(getattr(generated, split)):
@@ -233,7 +233,7 @@ def _question_record(
         ]
         for chain in range(chains)
     ]
-    count = max(words // 3, 2 * chains * hops)  # sentences, of three words each
+    count = max(words // 3, 2 * chains * hops)  # number of sentences, of three words each
     places = rng.permutation(np.arange(count // 3, count))[: chains * hops].reshape(chains, hops)
     sentences = [
         " ".join(QUESTION_FILLERS[number] for number in rng.integers(0, len(QUESTION_FILLERS), 3)) + "."
@@ -251,7 +251,7 @@ def _question_record(
 def _known(
     sentences: list[str], places: np.ndarray[Any, Any], values: list[str], form: AnswerForm, null: bool
 ) -> dict[str, Any]:
-    """What the record says of the answer, which stands at the end of the last of `places`."""
+    """Return the record's answer, which is at the end of the last of `places`."""
     if null:
         return {"type": "null"} if form == "natural_questions" else {}
     paragraph, sentence = divmod(int(places[-1]), PARAGRAPH_SENTENCES)
@@ -290,20 +290,20 @@ FACTS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 _VALUES = tuple(value for values in FACTS.values() for value in values)
-_STRAY = 0.25  # share of the words before the facts that are values
+_STRAY = 0.25  # fraction of the words before the facts that are values
 
 
 def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
-    """The records of a split, of `generated.words` words each; a function of `generated.seed` and `split`.
+    """Yield the records of a split, of `generated.words` words each, a function of seed and split.
 
-    Summaries are lists of facts, each a mark, an attribute and its value, `remember colour red`, at the very
-    end of the document. Values stand among the other words as well. Who sees the beginning alone can know the
-    attributes, which are half of the summary's words, and of the values one in sixteen.
+    Summaries are lists of facts, each with a mark, an attribute and its value (`remember colour red`), at the
+    very end of the document. Values also occur among the other words. A model that sees only the beginning
+    can predict the attributes, which are half of the summary's words, and one in sixteen values.
     """
     before = generated.words - 3 * len(FACTS)
     if before < 1:
         raise ConfigError(
-            f"data.generated.words {generated.words}: the facts alone take {3 * len(FACTS)} words"
+            f"data.generated.words {generated.words}: must be above {3 * len(FACTS)}, the words of the facts"
         )
     rng = np.random.default_rng((generated.seed, SPLITS.index(split)))
     attributes = sorted(FACTS)

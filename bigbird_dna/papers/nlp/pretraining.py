@@ -1,6 +1,6 @@
-"""Masked-language modelling on documents: training, and bits per character beside simple predictors'.
+"""Masked-language modeling on documents: training, and bits per character compared with n-gram baselines.
 
-Documents are tokens, with the characters that each token stands for.
+Documents are tokens with the characters that each token represents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,28 +35,28 @@ from bigbird_dna.training.task import TrainingResult
 
 
 class TextTokens(NamedTuple):
-    """Tokens of a file of documents; what pretraining asks of a token store. N tokens, D documents."""
+    """Tokens of a file of documents, with the interface of a token store. N tokens, D documents."""
 
-    directory: Path  # the file, which errors name
+    directory: Path  # the file, for error messages
     tokens: NDArray[np.uint32]  # (N,)
-    widths: NDArray[np.int64]  # (N,) characters of each; a document's add up to its text
-    sentences: NDArray[np.int64]  # (D + 1,) where documents begin, and the end
+    widths: NDArray[np.int64]  # (N,) characters per token; they add up to the texts
+    sentences: NDArray[np.int64]  # (D + 1,) starts of documents, and the end
     texts: tuple[str, ...]  # (D,)
 
     @property
     def documents(self) -> NDArray[np.int64]:
-        """Every document is one sentence."""
+        """Documents as index ranges of sentences: every document is one sentence."""
         return np.arange(len(self.sentences))
 
     def each(self) -> list[NDArray[np.integer]]:
-        """The tokens of each document."""
+        """Return the tokens of each document."""
         return [self.tokens[start:end] for start, end in pairwise(self.sentences.tolist())]
 
 
 def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
-    """The documents of a file as tokens, all in memory: 12 bytes a token, and the text.
+    """Tokenize the documents of a file in memory: 12 bytes per token, plus the text.
 
-    `DataError` as of `read_records`, or if no document has a token.
+    `DataError` as in `read_records`, or if no document has a token.
     """
     tokens, widths, lengths, texts = [], [], [], []
     for record in progress(read_records(path, TextRecord), "tokens of documents", None):
@@ -67,15 +67,15 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
         texts.append(record.text)
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     if not bounds[-1]:
-        raise DataError(f"{path}: its documents have no tokens")
+        raise DataError(f"{path}: the documents have no tokens")
     return TextTokens(path, np.concatenate(tokens), np.concatenate(widths), bounds, tuple(texts))
 
 
 def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
-    """Characters that each token adds to those before it (n,); they add up to the text's `length`.
+    """Return the number of characters that each token adds (n,); their sum is the text's `length`.
 
-    White space that a tokenizer leaves out counts to the token behind it, at the end to the last one. Of a
-    character that several tokens share, the first has it.
+    White space dropped by a tokenizer is counted with the next token, or with the last token at the end. A
+    character of several tokens is counted with the first.
     """
     ends = np.maximum.accumulate(pieces.ends) if len(pieces.ends) else pieces.ends
     ends = ends.astype(np.int64)
@@ -85,19 +85,19 @@ def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
 
 
 class CharacterBits(NamedTuple):
-    """Bits of tokens by the characters that they stand for, all characters before them being known."""
+    """Bits of tokens from a character model, given all preceding characters."""
 
     orders: dict[int, float]  # bits per character of the validation documents, by order
-    order: int  # the best of them
+    order: int  # the best order
     tokens: NDArray[np.float64]  # (N,) bits of each token of the evaluated documents
     per_character: float  # over all characters of the evaluated documents
 
 
 def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, longest: int) -> CharacterBits:
-    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and judge.
+    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and evaluate on `test`.
 
-    Letters that the training text hasn't got are one letter more. It reads from the left: a masked-token
-    model sees both sides, but not the other hidden tokens, which this one does see.
+    Characters not in the training text are one additional symbol. The model reads from left to right. A
+    masked-token model sees both sides, but not the other masked tokens, which this model sees.
     """
     alphabet = {letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))}
     model = KneserNey(longest, len(alphabet) + 1)
@@ -122,27 +122,27 @@ def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, long
 
 
 class TextObjective(PretrainingObjective):
-    """The objective of pretraining, whose bits are of the characters that hidden tokens stand for."""
+    """Pretraining objective with bits per character of masked tokens."""
 
     def __init__(self, task: "TextPretraining", world: World) -> None:
         train, valid = task.tokens.values()
         super().__init__(task.tokenizer, train, valid, task.config, world, widths=valid.widths)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Bits per character and accuracy over held-out tokens, always the same."""
+        """Return bits per character and accuracy over a fixed set of held-out tokens."""
         figures = super().evaluate(network)
         return {"bits_per_character": figures.pop("bits_per_base"), **figures}
 
     metrics = evaluate
 
 
-MEMORY = 2 << 30  # bytes for n-grams over tokens
-CHOOSING = 2000  # hidden validation tokens that orders are chosen on
-SINGLE_TOKENS = 200_000  # of inputs with one hidden token each
+MEMORY = 2 << 30  # bytes, for token n-grams
+CHOOSING = 2000  # masked validation tokens on which orders are chosen
+SINGLE_TOKENS = 200_000  # total input tokens for masking one token at a time
 
 
 class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
-    """Masked tokens of documents; it is the model that is evaluated, and nothing is predicted."""
+    """Masked-token pretraining on documents; the model itself is evaluated, and nothing is predicted."""
 
     kind = "pretraining"
     record_type = TextRecord
@@ -158,19 +158,19 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         return self.tokens["train"].texts
 
     def check(self) -> None:
-        """Inputs must have room in the encoder, and be of one document."""
+        """Check that inputs fit into the encoder and consist of one document."""
         if self.config.next_sentence:
-            raise ConfigError("training.next_sentence: documents of text are learnt without next sentences")
+            raise ConfigError("training.next_sentence: not supported for documents of text")
         tokens, positions = self.config.sequence_tokens, self.encoder.max_length
         if tokens > positions:
-            raise ConfigError(f"training.sequence_tokens {tokens} is above encoder.max_length {positions}")
+            raise ConfigError(f"training.sequence_tokens {tokens}: above encoder.max_length {positions}")
 
     @property
     def settings(self) -> PretrainingSettings:
         return PretrainingSettings(next_sentence=False)
 
     def initialize(self, network: nn.Module) -> None:
-        """The weights that are given, or counts of tokens, if the configuration asks for them."""
+        """Take the given weights, or initialize from token counts if configured."""
         assert isinstance(network, PretrainingNetwork)
         if not self.start.weights and self.config.embedding_init == "cooccurrence":
             init_from_counts(network, self.tokens["train"])
@@ -186,27 +186,27 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         return metrics
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A document of a public data set, which has it in the column `text`."""
+        """Return a document of a public data set, from its column `text`."""
         text = row.get("text")
         if not isinstance(text, str):
-            raise DataError("the data set has no column 'text'")
+            raise DataError("the data set needs a column 'text'")
         return {"text": text} if text.strip() else None
 
     def generate(self, generated: GeneratedConfig, split: str) -> NoReturn:
-        """`ConfigError`: a language isn't made here."""
-        known = "name files, hub or installed"
-        raise ConfigError(f"data.generated: there is no generated text to pretrain on: {known}")
+        """Raise `ConfigError`: text cannot be generated."""
+        known = "use files, hub or installed"
+        raise ConfigError(f"data.generated: not available for pretraining; {known}")
 
     def predict(self, *_: object) -> NoReturn:
-        """`UsageError`: nothing is predicted."""
-        raise UsageError("a task of kind pretraining predicts no records: use `bigbird-dna nlp evaluate`")
+        """Raise `UsageError`: nothing is predicted."""
+        raise UsageError("tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`")
 
     def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
-        """Bits per character of hidden tokens, by the model directory `predictions` and by n-grams.
+        """Return bits per character of masked tokens, for the model directory `predictions` and for n-grams.
 
-        N-grams learn from `train.jsonl` beside `records` and are chosen on `valid.jsonl`. Of each predictor
-        there are two figures: all hidden tokens of an input hidden from it; and told the rest, every token
-        but the one in question being known. A character n-gram is told all that stands to the left.
+        N-grams are fitted to `train.jsonl` in the directory of `records`, and chosen on `valid.jsonl`. Each
+        predictor has two values: with all masked tokens of an input hidden, and, in keys with `told_`, with
+        all other tokens known. A character n-gram sees everything to the left.
         """
         model = load_pretrained(predictions)
         paths = [records.with_name("train.jsonl"), records.with_name("valid.jsonl"), records]
@@ -250,7 +250,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
 
 def _curve(log: Path) -> list[tuple[int, float]]:
-    """Steps and bits per character on the documents to watch, of a training log; none where there is none."""
+    """Return steps and bits per character on validation documents from a log; empty without a log."""
     curves = read_training_log(log).evaluation if log.is_file() else {}
     found = curves.get("bits_per_character")
     return [] if found is None else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]

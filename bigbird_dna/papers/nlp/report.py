@@ -1,4 +1,4 @@
-"""One page of tasks on text: what was measured beside what the paper has, and curves of pretraining."""
+"""Page of the tasks on text: measured and published values, and curves of pretraining."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -9,11 +9,11 @@ from typing import Any
 from bigbird_dna.disk.atomic import atomic_path, read_json
 from bigbird_dna.errors import DataError
 
-WIDTH, HEIGHT, LEFT, FOOT = 560, 220, 60, 30  # of a curve's picture, pixels
+WIDTH, HEIGHT, LEFT, FOOT = 560, 220, 60, 30  # plot size and margins, pixels
 
 
 def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
-    """Write the page of what `bigbird-dna nlp evaluate` wrote; `DataError` if a file is damaged."""
+    """Write the page from files of `bigbird-dna nlp evaluate`; `DataError` if a file is damaged."""
     from jinja2 import Environment
 
     rows, curves = [], []
@@ -23,7 +23,7 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
             rows += _rows(values)
             curves += _curves(values)
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-            raise DataError(f"{path}: not figures of a task on text") from None
+            raise DataError(f"{path}: not an evaluation of a task on text") from None
     template, style = (
         files(f"bigbird_dna.{package}").joinpath(name).read_text(encoding="utf-8")
         for package, name in (("papers.nlp", "report.html"), ("reporting", "page.css"))
@@ -39,7 +39,7 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
 
 
 def _rows(values: dict[str, Any]) -> list[dict[str, str]]:
-    """Figures of a task, and what is published besides."""
+    """Return the measured and published values of a task."""
     task, kind, figures = str(values["task"]), str(values["kind"]), dict(values["figures"])
     published = {str(name): float(value) for name, value in values["published"].items()}
     kept = {name: one for name, one in figures.items() if one is None or isinstance(one, int | float | str)}
@@ -63,7 +63,7 @@ def _shown(value: object) -> str:
 
 
 def _curves(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Bits per character by step, and the level of the character n-gram."""
+    """Return bits per character by step, and the level of the character n-gram."""
     figures = values["figures"]
     if not figures.get("curve"):
         return []

@@ -1,8 +1,8 @@
-"""The tasks on text: what each kind fills in, and what the commands do with it.
+"""Tasks on text: the interface of each kind, and the actions of the commands.
 
-The files of a task lie in one directory (`config.TextPaths`). `prepare` writes its splits as records
-(`records`), the training a model directory, `predict` a JSON object a record with the record's `id`,
-`evaluate` a mapping of metrics. Only `prepare` may use the network.
+The files of a task are in one directory (`config.TextPaths`). `prepare` writes its splits as records
+(`records`), the training writes a model directory, `predict` one JSON object per record with the record's
+`id`, `evaluate` a mapping of metrics. Only `prepare` may use the network.
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +55,7 @@ P = TypeVar("P", bound=Record)
 T = TypeVar("T", bound="TextTask[Any, Any, Any]")
 Metrics = Mapping[str, float | None]
 Lines = Iterator[dict[str, Any]]
-"""Records or predictions, as lines of a file have them."""
+"""Records or predictions, as lines of a file."""
 
 _MODULES: Mapping[Kind, str] = {
     "pretraining": "bigbird_dna.papers.nlp.pretraining",
@@ -66,19 +66,19 @@ _MODULES: Mapping[Kind, str] = {
 
 
 class TextTask(ModelTask[Metrics], Generic[C, R, P]):
-    """A task on text, as its section of the configuration asks for it, and the training of its model on two
-    files of records; a module's `TASK` is one kind."""
+    """A task on text, configured by its section, and the training of its model on two files of records; a
+    module's `TASK` is one kind."""
 
     kind: Kind
     record_type: type[R]
     prediction_type: type[P]
     predicted = "records"
-    """What lines of a file of predictions are, for the log."""
+    """Unit of a file of predictions, for the log."""
     settings_type: type[Settings]
     model_name = ""
-    """What a model of this kind is called."""
+    """Name of a model of this kind in messages."""
     objective_type: Any
-    """What it learns, made of the task and its `World`."""
+    """Class of the training objective, made with the task and its `World`."""
 
     def __init__(self, config: NlpConfig, name: str) -> None:
         section: Any = config.task(name)
@@ -88,21 +88,21 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     @abstractmethod
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A row of a public data set (`data.hub`) as a record; none: the row is of no use.
+        """Convert a row of a public data set (`data.hub`) to a record; None: the row is not usable.
 
-        `DataError` if it isn't a row of that data set.
+        `DataError` if the row is not of that data set.
         """
 
     @abstractmethod
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
-        """The generated records of a split, a function of `generated.seed` and `split`."""
+        """Yield the generated records of a split, determined by `generated.seed` and `split`."""
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a file of one's own (`data.files`)."""
+        """Yield the records of a user-supplied file (`data.files`)."""
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write the three files of splits, all or none, of checked records; gives how many of each."""
+        """Write the three splits of checked records atomically; return the number of records of each."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:
@@ -115,7 +115,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return counts
 
     def _split(self, split: str) -> Iterator[Record]:
-        """The records of a split, wherever they come from."""
+        """Yield the records of a split from the configured source."""
         data = self.section.data
         if data.files is not None:
             return self.read(Path(getattr(data.files, split)))
@@ -124,7 +124,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         elif data.installed is not None:
             if self.kind != "pretraining":
                 raise ConfigError(
-                    f"data.installed: is text to pretrain on, and the task is of kind {self.kind}"
+                    f"data.installed: only for tasks of kind pretraining; this task is of kind {self.kind}"
                 )
             source, rows = f"the text {data.installed.text}", installed_documents(data.installed, split)
         else:
@@ -134,36 +134,36 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return checked_rows(enumerate(rows, 1), self.record_type, source)
 
     def lacking(self, record: R) -> str | None:
-        """What a record must have to be learnt from or judged by, and has not; none: nothing."""
+        """Return the missing part that a record needs for training or evaluation; None if it is complete."""
         return None
 
     def labeled(self, path: Path) -> list[R]:
-        """Records whose truth is known; `DataError` names the first that lacks it, or stands twice."""
+        """Return the labeled records of a file; `DataError` for an unlabeled or duplicate record."""
         found: dict[str, R] = {}
         for record in read_records(path, self.record_type):
             lack = self.lacking(record)
             if lack is not None:
-                raise DataError(f"{path}: record {record.id!r} has no {lack}")
+                raise DataError(f"{path}: record {record.id!r}: {lack} is missing")
             if record.id in found:
-                raise DataError(f"{path}: record {record.id!r} stands twice")
+                raise DataError(f"{path}: record {record.id!r} is duplicated")
             found[record.id] = record
         return [*found.values()]
 
     def open(self, directory: Path) -> LoadedModel:
-        """A model directory of this kind; `ModelError` if it is another's."""
+        """Open a model directory of this kind; `ModelError` if it is of another kind."""
         model = load(directory)
         if not isinstance(model.settings, self.settings_type):
-            raise ModelError(f"{directory}: {self.model_name} is needed, this is a {model.task} model")
+            raise ModelError(f"{directory}: needs {self.model_name}, found a {model.task} model")
         return model
 
     def predictions(
         self, model: LoadedModel, records: Sequence[R], source: Path, device: torch.device, batch_size: int
     ) -> Lines:
-        """A model's predictions of the records of the file `source`, so many inputs at a time."""
+        """Yield a model's predictions of the records of the file `source`, in batches of inputs."""
         raise NotImplementedError
 
     def predict(self, model: Path, records: Path, output: Path, device: str, batch_size: int) -> None:
-        """Write the predictions of a model for a file of records, whole or not at all."""
+        """Write the predictions of a model for a file of records atomically."""
         opened, there = self.open(model), choose_device(device)
         given = [*read_records(records, self.record_type)]
         opened.network.to(there)
@@ -172,15 +172,15 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     @property
     def predicted_key(self) -> str:
-        """The key of a prediction that no line may lack."""
+        """The key that every prediction must have."""
         raise NotImplementedError
 
     def metrics(self, records: Sequence[R], predictions: Sequence[P]) -> Metrics:
-        """The official metrics of predictions, each of the record in its place."""
+        """Return the official metrics; predictions are in the order of the records."""
         raise NotImplementedError
 
     def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
-        """Metrics of predictions by the official definitions; they need no model.
+        """Return metrics of predictions by the official definitions, without a model.
 
         `DataError` if a record has no prediction, or a prediction no record (`read_predictions`).
         """
@@ -195,7 +195,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """The checksums of the two files."""
+        """Checksums of the two files."""
         return {name: checksum(path) for name, path in self.files.items()}
 
     @cached_property
@@ -204,33 +204,33 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     @property
     def records(self) -> Sequence[Any]:
-        """Those that are learnt from."""
+        """Training records."""
         return self._labeled["train"]
 
     @cached_property
     def watched(self) -> list[R]:
-        """Those that are watched."""
+        """Validation records for monitoring the training."""
         assert isinstance(self.config, RecordsTrainingConfig)
         return some_of(self._labeled["valid"], self.config.evaluation_records)
 
     @cached_property
     def config(self) -> TextTrainingConfig:
-        """The section's training, with the steps that its epochs are."""
+        """The section's training, with the number of steps computed from its epochs."""
         return self.section.training.for_records(len(self.records))
 
     def texts(self) -> Iterator[str]:
-        """All texts to learn from."""
+        """Yield all training texts."""
         for record in read_records(self.files["train"], self.record_type):
             yield from record.texts
 
     @cached_property
     def start(self) -> TextStart:
-        """Encoder, tokenizer and weights to begin with."""
+        """Initial encoder, tokenizer and weights."""
         return make_text_start(self.section.start, self.section.encoder, self.texts)
 
     @property
     def encoder(self) -> EncoderConfig:
-        """The start's, with the section's keys."""
+        """Encoder of the initial model, with the section's keys."""
         return self.start.config
 
     @property
@@ -238,15 +238,15 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return self.start.tokenizer
 
     def identity(self) -> dict[str, Any]:
-        """Beside task and tokenizer the records, and the weights to begin with."""
+        """Return task, tokenizer, records and initial weights, for comparison with checkpoints."""
         return {**super().identity(), "data": self.data, "start": self.start.sha256}
 
     def check(self) -> None:
-        """Records of both files must have what is learnt, and inputs room in the encoder."""
+        """Check that records of both files are complete, and that inputs fit into the encoder."""
         assert self.records and self.watched
         length, most = getattr(self.section, "length", 0), self.encoder.max_length
         if length > most:
-            raise ConfigError(f"length {length} is above encoder.max_length {most}")
+            raise ConfigError(f"length {length}: must be at most encoder.max_length {most}")
 
     def initialize(self, network: nn.Module) -> None:
         self.start.initialize(network)
@@ -259,11 +259,11 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return dict(objective.metrics(trained.network))
 
     def provenance(self) -> dict[str, Any]:
-        """What `provenance.json` says of the training."""
+        """Return the content of `provenance.json` on the training."""
         return {"configuration": self.section.model_dump(mode="json"), "data": self.data}
 
     def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
-        """Write the model directory; its metrics are those of the records to watch."""
+        """Write the model directory; its metrics are those of the validation records."""
         progress = trained.progress
         metrics = {**measured, "split": "valid", "steps": progress.step, "tokens_seen": progress.tokens}
         provenance = {**self.provenance(), "start": self.start.sha256}
@@ -272,7 +272,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
 
 class RecordsObjective(Objective, ABC, Generic[T]):
-    """What a training learns from its records, in an order drawn for each epoch, and measures on others."""
+    """Training objective on records, in an order drawn per epoch, with validation records."""
 
     def __init__(self, task: T, world: World) -> None:
         self.task, self.world, self.tokenizer = task, world, task.tokenizer
@@ -280,7 +280,7 @@ class RecordsObjective(Objective, ABC, Generic[T]):
         self.epochs = Epochs(self.config.seed, len(self.train), lambda _: np.arange(len(self.train)))
 
     def drawn(self, step: int, first: int, count: int) -> list[int]:
-        """Numbers of the records `first … first + count` of a step's batch."""
+        """Return the indices of the records `first … first + count` of a step's batch."""
         return self.epochs.indices(step * self.config.batch_size + first, count)
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
@@ -288,19 +288,19 @@ class RecordsObjective(Objective, ABC, Generic[T]):
 
     @abstractmethod
     def metrics(self, network: nn.Module) -> Metrics:
-        """All metrics on the records to watch, equal on every process."""
+        """Return all metrics on the validation records, equal on every process."""
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Metrics on the records to watch; those that have no value are left out."""
+        """Return the defined metrics on the validation records."""
         return {name: value for name, value in self.metrics(network).items() if value is not None}
 
 
 def open_task(config: Path, overrides: Sequence[str] | None, name: str) -> TextTask[Any, Any, Any]:
-    """A task of a configuration; `UsageError` without the extra `nlp`."""
+    """Return a task of a configuration; `UsageError` without the extra `nlp`."""
     check_extra()
     return find_task(read_config(config, overrides or ()), name)
 
 
 def find_task(config: NlpConfig, name: str) -> TextTask[Any, Any, Any]:
-    """A task by its name; its kind's module is imported."""
+    """Return a task by name; imports the module of its kind."""
     return import_module(_MODULES[config.task(name).kind]).TASK(config, name)  # type: ignore[no-any-return]

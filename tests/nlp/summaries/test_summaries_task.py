@@ -255,8 +255,8 @@ def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
 
 
 def test_the_page_names_the_forms_that_there_are() -> None:
-    page = (REPOSITORY / "docs/nlp.md").read_text()
-    assert "Of tasks of kind `summaries`, `form` is `{}` or `{}`".format(*get_args(SummaryForm)) in page
+    page = (REPOSITORY / "docs/reference/text-tasks.md").read_text()
+    assert "Tasks of kind `summaries` have the `form` `{}` or `{}`".format(*get_args(SummaryForm)) in page
 
 
 def test_the_published_settings_are_those_of_the_paper() -> None:

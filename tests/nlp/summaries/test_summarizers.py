@@ -180,7 +180,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
         ("base", {"reversible": True}, "encoder.reversible"),
         ("pegasus", {"position_encoding": "rotary"}, "encoder.position_encoding rotary"),
         ("pegasus", {"num_global_tokens": 4, "random_blocks": 0}, "encoder.num_global_tokens"),
-        ("pegasus", {"hidden": 18}, "decoder heads 4 don't divide encoder.hidden 18"),
+        ("pegasus", {"hidden": 18}, "decoder heads 4 must divide encoder.hidden 18"),
     ],
 )
 def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, Any], said: str) -> None:

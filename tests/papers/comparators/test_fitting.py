@@ -97,18 +97,16 @@ def test_regressions_of_promoters_are_the_baselines(
 
 
 def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    told, again = (fit_windows(tiny_config, "cnnprom", tmp_path / name, **QUICK) for name in ("one", "two"))
+    told = fit_windows(tiny_config, "cnnprom", tmp_path / "one", **QUICK)
     half = fit_windows(
         tiny_config, "cnnprom", tmp_path / "half", "promoters.training.train_fraction=0.5", **QUICK
     )
-    assert half["training_windows"] == told["training_windows"] // 2 and told == again
-    one, two = (tmp_path / name / "predictions.parquet" for name in ("one", "two"))
-    assert one.read_bytes() == two.read_bytes()
+    assert half["training_windows"] == told["training_windows"] // 2
     assert (tmp_path / "one/training.jsonl").is_file()
     assert not list((tmp_path / "checkpoints").rglob("*.pt"))
     settings = told["settings"]
     assert settings["steps"] == 4 and settings["balanced"] and not settings["both_strands"]
-    given = f"substituted={one}"
+    given = f"substituted={tmp_path / 'one/predictions.parquet'}"
     assert run("evaluate promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])

@@ -138,17 +138,6 @@ def test_tracks_of_one_factor_share_a_scan_but_not_their_choice(
     assert np.array_equal(found[:, [0, 2]].T, alone) and np.isnan(found[:, 1]).all()
 
 
-def test_scores_that_rank_the_wrong_way_round_keep_their_order(known: tuple[KnownMotif, ...]) -> None:
-    texts = [random_dna(40, seed) for seed in range(60)]
-    model = MotifScan([known[:1]])
-    right = model.fit(TextWindows(texts, [True] * 30 + [False] * 30), TextWindows([], []))
-    background = list(right.chosen()["background"].values())
-    scores = best_matches(base_codes(texts), [known[0].log_odds(background)])[:, 0]
-    wrong = TextWindows(texts, scores < np.median(scores))
-    found = model.fit(wrong, wrong).predict(texts)[:, 0]
-    assert (np.diff(found[np.argsort(scores)]) >= 0).all() and len(set(found)) > 3
-
-
 def test_names_of_factors() -> None:
     names = ("Abf1", "c-Jun", "eGFP-JunB", "CTCF_(C-20)", "RORA(var.2)", "NKX2-5", "PU.1", "()")
     expected = ["ABF1", "JUN", "JUNB", "CTCF", "RORA", "NKX25", "SPI1", ""]

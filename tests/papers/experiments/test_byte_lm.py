@@ -36,7 +36,6 @@ from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.loop import train_network
 from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
-from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.papers.experiments import public_files as form
 from tests.toys import cases, written
@@ -173,15 +172,6 @@ def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
 def test_a_test_file_is_none_to_learn_from() -> None:
     with fails(ConfigError):
         parse_config({"byte_lm": {"format": "c4", "train": ["a"], "test": ["a"]}})
-
-
-@pytest.mark.parametrize("name", ["density_images", "density_text"])
-def test_shipped_settings(name: str) -> None:
-    config = parse_config(yaml.safe_load((REPOSITORY / f"workflow/config/{name}.yaml").read_text()))
-    assert config.byte_lm is not None
-    small = config.byte_lm.encoder.model_copy(update={"layers": 1, "hidden": 16, "heads": 2})
-    model = CausalNetwork(small.model_copy(update={"max_length": 64}), 257)
-    assert model(torch.zeros(1, 20, dtype=torch.long)).shape == (1, 20, 257)
 
 
 # Readers of CIFAR-10, ImageNet-64, Wiki-40B and C4, on files of their form

@@ -95,12 +95,12 @@ def test_layers_of_a_model_and_of_fresh_weights(tiny_config: Path, pretrained: P
     assert table["auroc"].between(0.5, 1).all() and table["auroc"].max() > 0.7
     assert (tmp_path / "one/probes.svg").stat().st_size > 10_000
     assert table["layer"].tolist()[:6] == [0, 1, 2] * 2 and np.isnan(table["layer"].iloc[6])
-    assert table["gain"].notna().tolist() == [True] * 3 + [False] * 4
+    assert table["delta_auroc"].notna().tolist() == [True] * 3 + [False] * 4
     differences = table["auroc"][:3].to_numpy() - table["auroc"][3:6].to_numpy()
-    np.testing.assert_allclose(table["gain"][:3], differences, atol=1e-5)
+    np.testing.assert_allclose(table["delta_auroc"][:3], differences, atol=1e-5)
     # The same weights as the random ones: nothing is gained, in any layer.
     same = probed(tiny_config, pretrained, tmp_path / "same", seed=3)
-    assert (same["gain"].iloc[:3] == 0).all()
+    assert (same["delta_auroc"].iloc[:3] == 0).all()
     pd.testing.assert_frame_equal(same.iloc[:3, :5], table.iloc[:3, :5])
 
 

@@ -136,13 +136,14 @@ def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: P
     page = (tmp_path / "report/table6.md").read_text()
     assert side_by_side(tmp_path / "report/table6.md")[0][3] == "substituted, 400 bp"
     assert page.count("0.999 †") == 1 and page.count("0.697 †") == 1
+    message(page.split("\n\n")[-1])
     told = json.loads((tmp_path / "report/table6.json").read_text())
     assert [row["published_f1"] for row in told["rows"]] == [0.999, None, 0.697]
 
 
 def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[ArmModel], tmp_path: Path) -> None:
     table = table7(chromatin, tmp_path / "report")
-    parts = table.groupby(["group", "tracks"], sort=False)["number"].first()
+    parts = table.groupby(["group", "tracks"], sort=False)["n_tracks"].first()
     assert parts.to_dict() == {
         **{("TF", "all"): 3, ("TF", "with a known motif"): 2, ("TF", "without one"): 1},
         **{("DHS", "all"): 1, ("DHS", "without one"): 1},
@@ -162,7 +163,7 @@ def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[ArmMode
     figure = (tmp_path / "report/table7.svg").read_text()
     assert all(word in figure for word in ("above on", "deepsea", "motifs"))
     scan = table[table["predictor"] == "motifs"]
-    assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
+    assert scan[["tracks", "n_tracks"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
     published = table[table["published_median"].notna()]
     assert published[["group", "predictor", "published_median"]].values.tolist() == [
         *(["TF", "bigbird", 0.961], ["TF", "deepsea", 0.958]),
@@ -175,7 +176,7 @@ def test_tracks_with_few_positives_dont_count(chromatin: list[ArmModel], tmp_pat
     least = int(np.sort(positives[:3])[1])
     table = table7(chromatin, tmp_path / "report", min_positives=least)
     rows = table.query("group == 'TF' and tracks == 'all' and predictor == 'bigbird'")
-    assert set(rows["number"]) == {int((positives[:3] >= least).sum())} == {2}
+    assert set(rows["n_tracks"]) == {int((positives[:3] >= least).sum())} == {2}
     each = pd.read_csv(tmp_path / "report/table7_tracks.tsv", sep="\t")
     assert set(each["track"]) == set("abcd")
     counting = int((positives >= least).sum())
@@ -244,22 +245,6 @@ def test_what_is_refused(promoters: list[ArmModel], chromatin: list[ArmModel], t
     assert not (tmp_path / "out").exists()
 
 
-def test_separated_classes_and_equal_scores_are_not_certain(tmp_path: Path) -> None:
-    """As in all other tables: the exact interval of 30 pairs, and none."""
-    labels = np.tile([1, 0], 30)
-    models = [of_promoters(tmp_path / name, name, 1, 1.0) for name in ("cnnprom", "deepromoter", "gc")]
-    for model, scores in zip(models, (labels, 1 - labels, np.full(60, 0.5)), strict=True):
-        write_predictions(model.predictions, labels, scores)
-    table = table_report("table6", models, tmp_path / "report")
-    least = 0.025 ** (1 / 30)
-    figures = table[["auroc", "auroc_low", "auroc_high"]].to_numpy(float)
-    expected = [(1, least, 1), (0, 0, 1 - least), (0.5, np.nan, np.nan)]
-    np.testing.assert_allclose(figures, expected)
-    page = (tmp_path / "report/table6.md").read_text()
-    assert "| 0.500 |" in page and f"| 1.000 [{least:.3f}, 1.000] |" in page
-    message(page.split("\n\n")[-1])
-
-
 def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path) -> None:
     tracks = [Track(f"t{number}", "TF" if number < 6 else "DHS") for number in range(8)]
     found = [
@@ -273,7 +258,7 @@ def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path)
     expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
     figures = [f"median_auroc{end}" for end in ("", "_low", "_high")]
     assert [many[name] for name in figures] == pytest.approx(list(expected))
-    assert few["number"] == 2 and np.isnan([few[name] for name in figures[1:]]).all()
+    assert few["n_tracks"] == 2 and np.isnan([few[name] for name in figures[1:]]).all()
     assert f"| {few['median_auroc']:.3f} |" in (tmp_path / "report/table7.md").read_text()
     message(json.loads((tmp_path / "report/table7.json").read_text())["note"])
 
@@ -283,7 +268,7 @@ def test_medians_over_some_tracks_dont_stand_beside_those_over_all(tmp_path: Pat
     covered = {"k-mers": [*range(6)], "gkm-svm": [*range(5)], "motifs": [0, 1]}
     found = [of_tracks(tmp_path / name, name, 1, own, tracks=tracks) for name, own in covered.items()]
     table = table7(found, tmp_path / "report", tracks)
-    rows = table[["predictor", "tracks", "number", "counting"]].to_numpy().tolist()
+    rows = table[["predictor", "tracks", "n_tracks", "n_tracks_in_median"]].to_numpy().tolist()
     assert rows[:3] == [["k-mers", "all", 6, 6], ["gkm-svm", "all", 5, 6], ["motifs", "all", 2, 6]]
     shown = {row[0]: [*map(bool, row[4:])] for row in side_by_side(tmp_path / "report/table7.md")[1:]}
     few = [False, True, False]

@@ -146,15 +146,15 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[ArmModel]) ->
             areas.append(auroc(rows["label"], rows["probability"]).value)
         (row,) = table[(table["share"] == share) & (table["start"] == start)].to_dict("records")
         expected = (np.mean(areas), min(areas), max(areas))
-        assert (row["auroc"], row["auroc_lowest"], row["auroc_highest"]) == pytest.approx(expected, abs=1e-6)
+        assert (row["auroc"], row["auroc_min"], row["auroc_max"]) == pytest.approx(expected, abs=1e-6)
     # Of its own start nothing is gained, and a gain is the difference of two means of the table.
-    assert table[table["start"] == "pretrained"]["gain"].isna().all()
+    assert table[table["start"] == "pretrained"]["delta_auroc"].isna().all()
     by = table.set_index(["share", "start"])
     for share in (0.05, 1.0):
         difference = by.loc[(share, "pretrained"), "auroc"] - by.loc[(share, "random"), "auroc"]
-        assert by.loc[(share, "random"), "gain"] == pytest.approx(difference, abs=1e-5)
-    assert by.loc[(0.05, "random"), "gain_low"] > 0.03
-    assert by.loc[(1.0, "random"), "gain_low"] < 0 < by.loc[(1.0, "random"), "gain_high"]
+        assert by.loc[(share, "random"), "delta_auroc"] == pytest.approx(difference, abs=1e-5)
+    assert by.loc[(0.05, "random"), "delta_auroc_low"] > 0.03
+    assert by.loc[(1.0, "random"), "delta_auroc_low"] < 0 < by.loc[(1.0, "random"), "delta_auroc_high"]
     # 1,000 tokens a step at 500 a second.
     assert by["minutes"].tolist() == pytest.approx([10, 10, 20] * 2)
 
@@ -163,7 +163,7 @@ def test_what_it_says_is_what_the_table_has(report: Path) -> None:
     text = (report / "study.txt").read_text()
     by = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"])["auroc"]
     gain = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"]).loc[(0.05, "random")]
-    figures = [by[0.05, "pretrained"], *gain[["auroc", "gain", "gain_low", "gain_high"]]]
+    figures = [by[0.05, "pretrained"], *gain[["auroc", "delta_auroc", "delta_auroc_low", "delta_auroc_high"]]]
     for sentence in text.splitlines():
         message(sentence)
     assert all(f"{value:.3f}" in text.splitlines()[1] for value in figures)
@@ -231,7 +231,7 @@ def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
         assert table["task"].tolist() == ["chromatin"] * 2
         areas = [[auroc(labels[:, t], scores[:, t]).value for t in counting] for scores in pretrained]
         assert table["auroc"].iloc[0] == pytest.approx(np.nanmedian(areas, axis=1).mean(), abs=1e-6)
-    assert table["gain_low"].iloc[1] > 0
+    assert table["delta_auroc_low"].iloc[1] > 0
     message(said[1])
     with fails(DataError, tmp_path / "labels.npz", "61"):
         report(min_positives=61)
@@ -245,7 +245,9 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     """A single track has one median, however often it is drawn."""
     _, _, report = of_tracks(tmp_path, {0.2: 1.5, 1.0: 1.5}, tracks=1, seeds=seeds)
     said, table = report()
-    assert table["gain"].iloc[1] > 0 and table[["gain_low", "gain_high"]].isna().all(axis=None)
+    assert table["delta_auroc"].iloc[1] > 0 and table[["delta_auroc_low", "delta_auroc_high"]].isna().all(
+        axis=None
+    )
     message("\n".join(said))
 
 

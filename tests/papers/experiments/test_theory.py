@@ -113,14 +113,6 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
             assert complete[name] == 1, name  # full support
 
 
-def test_a_window_reaches_one_block_further_each_layer() -> None:
-    config = small_encoder(8, attention="window", block_size=16)
-    found = [*reached(lambda layer: layer_graph(config, layer, 160), 20)]
-    assert found[-1].layers == 9 and found[-1].complete
-    first = [int(np.flatnonzero(one.graph[0]).max()) for one in found]
-    assert first == [16 * (layer + 2) - 1 for layer in range(9)]
-
-
 def test_reach_is_what_gradients_find() -> None:
     """Two layers with random blocks of their own: a token's vector depends on what is reached."""
     pattern = Pattern(4, 0, 1, 1, seed=2)

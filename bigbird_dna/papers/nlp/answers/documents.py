@@ -1,6 +1,6 @@
-"""The network that answers, and a record as tokens that know what characters they stand for, in windows.
+"""The network for question answering, and records as tokens with character offsets, divided into windows.
 
-Axes: N tokens of the context; of batches B rows, L tokens, G extra globals, D hidden width, A anchors.
+Axes: N tokens of the context; in batches, B rows, L tokens, G extra globals, D hidden width, A anchors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,28 +29,28 @@ TYPES: dict[AnswerForm, tuple[str, ...]] = {
     "hotpotqa": ("span", "yes", "no"),
     "natural_questions": ("null", "yes", "no", "short", "long"),
 }
-"""Types of answers that a head on [CLS] tells apart."""
+"""Answer types predicted by a head on [CLS]."""
 
 
 class LongAnswersSettings(OtherSettings):
-    """Of a model that answers questions in long documents."""
+    """Settings of a model that answers questions in long documents."""
 
     task: ClassVar[Task] = "long-answers"
     form: AnswerForm
-    length: int = Field(ge=32, description="tokens of an input")
-    stride: int = Field(ge=1, description="tokens from an input to the next")
+    length: int = Field(ge=32, description="tokens per input")
+    stride: int = Field(ge=1, description="distance in tokens between consecutive inputs")
     question_tokens: int = Field(ge=1)
     answer_words: int = Field(ge=1)
     unanswerable: bool = False
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of answers, in the order of the head's outputs."""
+        """Answer types, in the order of the head's outputs."""
         return TYPES.get(self.form, ())
 
     @property
     def marks(self) -> int:
-        """Scores of a token: start and end, of the answer, and of the long answer if there is one."""
+        """Number of scores per token: start and end of the answer, and of the long answer if there is one."""
         return 4 if self.form == "natural_questions" else 2
 
     @property
@@ -66,35 +66,35 @@ register_settings(LongAnswersSettings)
 
 
 UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
-"""What an extra global stands for; those of a question's tokens, and of [CLS], have a token besides."""
+"""Kinds of extra globals; those of question tokens and [CLS] also have a token embedding."""
 
 
 class AnswerInput(NamedTuple):
-    """Inputs of the network; `global_ids`, `global_kinds` and `owners` where there are extra globals."""
+    """Inputs of the network; `global_ids`, `global_kinds` and `owners` are set if there are extra globals."""
 
     ids: Tensor  # (B, L)
     lengths: Tensor  # (B,)
-    asked: Tensor  # (B,) tokens of [CLS], question, [SEP] and candidates: no answer stands there
-    anchors: Tensor | None = None  # (B, A) places among extra globals and tokens, -1: none
+    asked: Tensor  # (B,) number of tokens of [CLS], question, [SEP] and candidates, which contain no answer
+    anchors: Tensor | None = None  # (B, A) positions among extra globals and tokens, -1: none
     global_ids: Tensor | None = None  # (B, G) tokens of [CLS] and question, -1 elsewhere
     global_kinds: Tensor | None = None  # (B, G)
     owners: Tensor | None = None  # (B, L) as `Globals.owners`
 
 
 class AnswerOutput(NamedTuple):
-    """Scores, not normalized; none: the network has no such head."""
+    """Unnormalized scores; None if the network has no such head."""
 
-    marks: Tensor  # (B, L, 2 or 4): start and end, and of the long answer
+    marks: Tensor  # (B, L, 2 or 4): start and end, and those of the long answer
     types: Tensor | None  # (B, types)
     anchors: Tensor | None  # (B, A)
 
 
 class AnswerNetwork(QuestionAnswerer):
-    """`QuestionAnswerer` with further heads, and with extra globals that stand for parts of the input.
+    """`QuestionAnswerer` with additional heads, and extra globals that represent parts of the input.
 
-    A token's two scores are those of HuggingFace's BigBirdForQuestionAnswering, whose weights fit. The type
-    is read from [CLS], which is an extra global where there are any, and so are anchors: sentences, and
-    candidates. Without extra globals, an anchor is the first token of what it stands for.
+    The two scores of a token are those of HuggingFace's BigBirdForQuestionAnswering, with compatible weights.
+    The type is predicted from [CLS]. With extra globals, [CLS] and the anchors (sentences and candidates) are
+    among them; without, an anchor is the first token of its sentence or candidate.
     """
 
     def __init__(self, config: EncoderConfig, marks: int = 2, types: int = 0, anchored: bool = False) -> None:
@@ -108,7 +108,7 @@ class AnswerNetwork(QuestionAnswerer):
                 initialize(part, config.hidden)
 
     def forward(self, *given: Any) -> AnswerOutput:  # type: ignore[override]
-        """Scores; the arguments are those of `AnswerInput`."""
+        """Return the scores; the arguments are the fields of `AnswerInput`."""
         own = AnswerInput(*given)
         ids, globals_ = own.ids, None
         question = torch.arange(ids.shape[1], device=ids.device) < own.asked[:, None]  # (B, L)
@@ -133,20 +133,20 @@ class AnswerNetwork(QuestionAnswerer):
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 CANDIDATE_TOKENS = 16
-_BEHIND = LEAST_CONTEXT - 2  # behind the header: the paragraphs' and the last [SEP]
+_BEHIND = LEAST_CONTEXT - 2  # tokens after the header: paragraphs and the last [SEP]
 TITLE = -1
-"""Sentence of a title's tokens; no answer stands there."""
+"""Sentence number of a title's tokens, which contain no answer."""
 
 
 class TokenSpan(NamedTuple):
-    """Tokens `first … last` of the context, both included."""
+    """Tokens `first … last` of the context, inclusive."""
 
     first: int
     last: int
 
 
 class Window(NamedTuple):
-    """Tokens `begin … end` of the context, without `end`."""
+    """Tokens `begin … end` of the context, excluding `end`."""
 
     begin: int
     end: int
@@ -154,33 +154,33 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenizedRecord:
-    """A tokenized record; offsets are characters of the paragraph that a token belongs to."""
+    """A tokenized record; offsets are characters in the paragraph of a token."""
 
     record: QuestionRecord
-    texts: tuple[str, ...]  # of the paragraphs
+    texts: tuple[str, ...]  # one per paragraph
     question: Ids
     candidates: tuple[Ids, ...]
     ids: Ids  # (N,)
     paragraph: Places  # (N,)
-    sentence: Places  # (N,) of its paragraph, or `TITLE`
-    start: Places  # (N,) white space before a word is left out
+    sentence: Places  # (N,) number within the paragraph, or `TITLE`
+    start: Places  # (N,) without white space before a word
     end: Places  # (N,)
-    first_word: Places  # (N,) number of the word that a token begins in, counted over the whole context
+    first_word: Places  # (N,) number of the word in which a token begins, within the whole context
     last_word: Places  # (N,)
 
     def text(self, span: TokenSpan) -> str:
-        """What stands at a span, as the source has it."""
+        """Return the text of a span, as in the source."""
         text = self.texts[int(self.paragraph[span.first])]
         return text[int(self.start[span.first]) : int(self.end[span.last])]
 
     def span(self, paragraph: int, start: int, end: int) -> TokenSpan | None:
-        """The tokens that hold characters of a paragraph; none if there are none."""
+        """Return the tokens that contain characters of a paragraph; None if there are none."""
         inside = (self.paragraph == paragraph) & (self.sentence != TITLE)
         found = np.flatnonzero(inside & (self.start < end) & (self.end > start))
         return TokenSpan(int(found[0]), int(found[-1])) if len(found) else None
 
     def sentences(self, window: Window) -> list[tuple[int, int, int]]:
-        """Paragraph, sentence (or `TITLE`) and first token of all that begins in, or runs into, a window."""
+        """Return paragraph, sentence (or `TITLE`) and first token of each sentence in a window."""
         parts = self.paragraph[window.begin : window.end], self.sentence[window.begin : window.end]
         if not len(parts[0]):
             return []
@@ -192,23 +192,23 @@ class TokenizedRecord:
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> TextPieces:
-    """Pieces of a text that begins with a word, which tokenizers know by the white space before it."""
+    """Tokenize a text that begins with a word; a space is prepended, because tokenizers depend on it."""
     return tokenizer.text_pieces(text if text[:1].isspace() else " " + text)
 
 
 def _columns(
     number: int, text: str, sentences: tuple[str, ...] | None, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.integer], ...]:
-    """Columns of the tokens of a paragraph's sentences, or of its title, which has none."""
+    """Return the columns of the tokens of a paragraph's sentences, or of its title (`sentences` is None)."""
     shift = 0 if text[:1].isspace() else 1
     ids, starts, ends = _pieces(tokenizer, text)
     space = np.array([letter.isspace() for letter in text], bool)
     starts, ends = np.clip(starts - shift, 0, len(text)), np.clip(ends - shift, 0, len(text))
-    # The next character, from each on, that is no white space.
+    # Position of the next character that is not white space, from each character on.
     following = np.append(np.where(space, len(text), np.arange(len(text))), len(text))
     following = np.minimum.accumulate(following[::-1])[::-1]
     starts = np.minimum(following[starts], ends)
-    kept = ends > starts  # a piece of white space alone is nobody's answer
+    kept = ends > starts  # drop tokens of white space only
     ids, starts, ends = ids[kept], starts[kept], ends[kept]
     words = np.cumsum(~space & np.append(True, space[:-1])) - 1 if len(text) else np.zeros(0, np.int64)
     if sentences is None:
@@ -223,18 +223,18 @@ MOST_ANCHORS = 4096
 
 
 class WindowInput:
-    """A window as the network reads it; extra globals, which stand for parts of it, are taken in turn."""
+    """A window as input of the network; extra globals are assigned to its parts in order."""
 
     def __init__(self, ids: Ids, asked: int, extra: int) -> None:
         self.ids, self.asked = ids, asked
-        self.anchors: list[int] = []  # places among extra globals and tokens
+        self.anchors: list[int] = []  # positions among extra globals and tokens
         self.anchor_of: list[tuple[int, int]] = []  # paragraph and sentence, or candidate and 0
         self.global_ids, self.global_kinds = np.full(extra, -1), np.full(extra, UNUSED)
         self.owners = np.full(len(ids), -1)
         self._taken = 0
 
     def take(self, kind: int, begin: int, end: int, token: int = -1) -> int | None:
-        """The next extra global, for the tokens `begin … end`; none: there are no more."""
+        """Assign the next extra global to the tokens `begin … end`; None: all are used."""
         if self._taken == len(self.global_ids):
             return None
         slot, self._taken = self._taken, self._taken + 1
@@ -243,7 +243,7 @@ class WindowInput:
         return slot
 
     def add_anchor(self, kind: int, begin: int, end: int, name: tuple[int, int]) -> None:
-        """Take the next one as an anchor, or where there are none at all the first token."""
+        """Add an anchor: the next extra global, or the first token if there are no extra globals."""
         place = self.take(kind, begin, end) if len(self.global_ids) else begin
         if place is not None and len(self.anchors) < MOST_ANCHORS:
             self.anchors.append(place)
@@ -252,7 +252,7 @@ class WindowInput:
 
 @dataclass(frozen=True)
 class AnswerReader:
-    """How records become rows: by a tokenizer, the settings of inputs, and so many `extra` globals."""
+    """Converts records to rows, with a tokenizer, settings of inputs, and `extra` globals."""
 
     tokenizer: Tokenizer
     settings: LongAnswersSettings
@@ -267,7 +267,7 @@ class AnswerReader:
                 parts.append(_columns(number, paragraph.title, None, self.tokenizer))
             parts.append(_columns(number, text, paragraph.sentences, self.tokenizer))
         columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
-        # Words are counted over the whole context.
+        # Words are numbered over the whole context.
         words = [int(part[6].max(initial=-1)) + 1 for part in parts]
         shift = np.repeat(np.cumsum([0, *words[:-1]]), [len(part[0]) for part in parts])
         ids, owner, sentence, start, end, first_word, last_word = columns
@@ -275,33 +275,33 @@ class AnswerReader:
         return TokenizedRecord(record, texts, *self._asked(record), ids.astype(np.int32), *places)
 
     def _asked(self, record: QuestionRecord) -> tuple[Ids, tuple[Ids, ...]]:
-        """Tokens of the question and of each candidate, cut."""
+        """Return the tokens of the question and of each candidate, cut to their maximum lengths."""
         question = _pieces(self.tokenizer, record.question).ids[: self.settings.question_tokens]
         candidates = (_pieces(self.tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates)
         return question, tuple(candidates)
 
     def check_room(self, records: Iterable[QuestionRecord], source: Path | str) -> None:
-        """See that inputs have room for paragraphs behind their headers.
+        """Check that inputs have room for paragraphs after their headers.
 
         `DataError` names `source` and the first record whose question and candidates leave less than
         `LEAST_CONTEXT` tokens.
         """
         for record in records:
-            # A question alone has room by the configuration.
+            # The configuration ensures room for a question without candidates.
             taken = _header_tokens(*self._asked(record)) if record.candidates else 0
             if taken + _BEHIND > self.settings.length:
                 raise DataError(f"{source}: {self._too_long(record, taken)}")
 
     def _too_long(self, record: QuestionRecord, taken: int) -> str:
-        asked = f"its question and {len(record.candidates)} candidates take {taken} tokens"
-        left = f"of length {self.settings.length} too few are left for its paragraphs"
-        return f"record {record.id!r}: {asked}, {left}: {taken + _BEHIND} are needed"
+        asked = f"question and {len(record.candidates)} candidates have {taken} tokens"
+        left = f"length {self.settings.length} leaves too few tokens for the paragraphs"
+        return f"record {record.id!r}: {asked}; {left}: at least {taken + _BEHIND} needed"
 
     def windows(self, document: TokenizedRecord) -> list[Window]:
-        """The windows of a context, each with room for the header and a [SEP]; at least one.
+        """Return the windows of a context, each with room for the header and a [SEP]; at least one.
 
-        One begins every `stride` tokens, or where the one before it ends, until the end is read. `DataError`
-        if the header leaves no token, which `check_room` tells of all records beforehand.
+        Windows begin every `stride` tokens, or at the end of the preceding window, up to the end of the
+        context. `DataError` if the header leaves no token; `check_room` finds such records in advance.
         """
         taken = _header_tokens(document.question, document.candidates)
         room = self.settings.length - taken - 1
@@ -312,10 +312,10 @@ class AnswerReader:
         return [*(Window(begin, begin + room) for begin in begins), Window(len(begins) * step, tokens)]
 
     def row(self, document: TokenizedRecord, window: Window) -> WindowInput:
-        """A window behind its header: [CLS], question, [SEP], each candidate with a [SEP].
+        """Return a window after its header: [CLS], question, [SEP], and each candidate with a [SEP].
 
-        Extra globals stand, in order, for [CLS], the question's tokens, the candidates, and for each
-        paragraph of the window and, where supporting facts are asked for, each of its sentences; those beyond
+        Extra globals represent, in order, [CLS], the question's tokens, the candidates, and each paragraph of
+        the window with, if supporting facts are predicted, each of its sentences; parts beyond the number
         `extra` have none.
         """
         cls, sep = np.array([[self.tokenizer.cls_id], [self.tokenizer.sep_id]], np.int32)
@@ -344,7 +344,7 @@ class AnswerReader:
         return row
 
     def collate(self, rows: Sequence[WindowInput]) -> Batch:
-        """Rows as tensors, padded."""
+        """Return rows as padded tensors."""
         ids, lengths = pad([row.ids for row in rows], self.tokenizer.pad_id)
         batch = {
             **{"ids": ids, "lengths": lengths, "asked": torch.tensor([row.asked for row in rows])},
@@ -362,12 +362,12 @@ def _header_tokens(question: Ids, candidates: Sequence[Ids]) -> int:
 
 
 def filled(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of numbers (B, widest), filled up by -1; at least one column."""
+    """Return rows of numbers (B, widest), padded with -1; at least one column."""
     return pad([np.array(row, np.int64) for row in rows], -1, max(1, *map(len, rows)))[0]
 
 
 def some_rows(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch, without the padding that all of these have."""
+    """Return rows of a batch, without their common padding."""
     part = take_rows(batch, rows)
     if "owners" in part:
         part["owners"] = part["owners"][:, : part["ids"].shape[1]].contiguous()
@@ -375,5 +375,5 @@ def some_rows(batch: Batch, rows: Tensor) -> Batch:
 
 
 def network_input(batch: Batch) -> AnswerInput:
-    """What of a batch the network reads."""
+    """Return the network's inputs from a batch."""
     return AnswerInput(**{name: batch[name] for name in AnswerInput._fields if name in batch})

@@ -1,7 +1,7 @@
-"""Figures of answers by the official definitions of each data set; all are shares from 0 to 1.
+"""Metrics of answers by the official definition of each data set; all are fractions from 0 to 1.
 
-Answers are compared in lower case, without punctuation and articles, white space being one blank. F1 is that
-of the words that both have, counted as often as both have them (SQuAD, HotpotQA, TriviaQA).
+Answers are compared in lower case, without punctuation and articles, with white space as single spaces. F1 is
+based on common words, counted with multiplicity (SQuAD, HotpotQA, TriviaQA).
 """
 
 import re
@@ -17,14 +17,14 @@ from bigbird_dna.papers.nlp.records import QuestionRecord
 
 ARTICLES = frozenset({"a", "an", "the"})
 _PUNCTUATION = frozenset(string.punctuation)
-_CURLY = frozenset("‘’´`_")  # beside those of ASCII, in TriviaQA's definition
+_CURLY = frozenset("‘’´`_")  # additional punctuation in TriviaQA's definition
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 UNEXPLAINED = frozenset({"yes", "no", "noanswer"})
-"""HotpotQA: these are right or wrong as a whole, never in part."""
+"""HotpotQA: these answers are entirely right or wrong, without partial credit."""
 
 
 class Overlap(NamedTuple):
-    """What two answers have in common, each from 0 to 1."""
+    """Overlap of two answers, each value from 0 to 1."""
 
     exact_match: float
     f1: float
@@ -37,16 +37,16 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def _overlap(common: int, predicted: int, known: int, exact: float) -> Overlap:
-    """Of so many that were `said` and so many `told`, those in `common`."""
+    """Return the overlap from the numbers of common, `predicted` and `known` items."""
     precision, recall = (common / predicted, common / known) if common else (0.0, 0.0)
     return Overlap(exact, _f1(precision, recall), precision, recall)
 
 
 def normalized(text: str, *, marks_are_blanks: bool = False) -> str:
-    """An answer as it is compared.
+    """Normalize an answer for comparison.
 
-    With `marks_are_blanks`, TriviaQA's way, a mark parts two words; else, SQuAD's, it is left out and leaves
-    one. There ASCII's marks alone count.
+    With `marks_are_blanks` (TriviaQA), punctuation separates words; otherwise (SQuAD), ASCII punctuation is
+    removed without separating words.
     """
     text = text.lower()
     if marks_are_blanks:
@@ -60,7 +60,7 @@ Normal = Callable[[str], str]
 
 
 def overlap(answer: str, reference: str, normal: Normal = normalized) -> Overlap:
-    """One answer against one reference; where either is empty, both must be."""
+    """Return the overlap of an answer with a reference; if one of them is empty, both must be."""
     mine, theirs = normal(answer), normal(reference)
     exact, words, others = float(mine == theirs), mine.split(), theirs.split()
     if not words or not others:
@@ -69,9 +69,9 @@ def overlap(answer: str, reference: str, normal: Normal = normalized) -> Overlap
 
 
 def best_overlap(answer: str, references: Sequence[str], normal: Normal = normalized) -> Overlap:
-    """The best exact match and the best F1 over references, each for itself; none: the empty one.
+    """Return the best exact match and the best F1 over references, independently; no references: empty text.
 
-    References that are empty once they are normalized count only if there is no other (SQuAD).
+    References that are empty after normalization are used only if there are no others (SQuAD).
     """
     found = [overlap(answer, one, normal) for one in [*filter(normal, references)] or [""]]
     best = max(found, key=lambda one: one.f1)
@@ -79,7 +79,7 @@ def best_overlap(answer: str, references: Sequence[str], normal: Normal = normal
 
 
 def whole_or_nothing(answer: str, reference: str) -> Overlap:
-    """HotpotQA's: as `overlap`, but a yes or no that isn't the other's shares nothing with it."""
+    """Return HotpotQA's overlap: as `overlap`, but a yes or no that differs has no overlap."""
     mine, theirs = normalized(answer), normalized(reference)
     if mine != theirs and (mine in UNEXPLAINED or theirs in UNEXPLAINED):
         return Overlap(0.0, 0.0, 0.0, 0.0)
@@ -87,13 +87,13 @@ def whole_or_nothing(answer: str, reference: str) -> Overlap:
 
 
 Pairs = Sequence[tuple[QuestionRecord, Mapping[str, Any]]]
-"""Records and what is predicted for each."""
+"""Records, each with its prediction."""
 ENOUGH = 2
-"""Annotators who must have found an answer for a question of the Natural Questions to have one."""
+"""Number of annotators who must have found an answer for a question of Natural Questions to have one."""
 
 
 def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
-    """The figures of a form."""
+    """Return the metrics of a form."""
     measures: dict[AnswerForm, Callable[[Pairs], dict[str, float]]] = {
         "span": text_metrics,
         "triviaqa": partial(text_metrics, normal=partial(normalized, marks_are_blanks=True)),
@@ -105,10 +105,10 @@ def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
 
 
 def text_metrics(pairs: Pairs, normal: Normal = normalized) -> dict[str, float]:
-    """Exact match and F1 of SQuAD, or with the other `normal` form of TriviaQA, the best over all aliases.
+    """Return exact match and F1 of SQuAD, or of TriviaQA with its `normal` form; the best over all aliases.
 
-    A question without answers is answered by the empty text alone; where there are some, both kinds have
-    figures of their own too.
+    The correct answer to a question without answers is the empty text. If questions with and without answers
+    occur, both kinds also have separate metrics.
     """
     found = [
         best_overlap(predicted["answer"], [one.text for one in record.answers], normal)
@@ -123,15 +123,15 @@ def text_metrics(pairs: Pairs, normal: Normal = normalized) -> dict[str, float]:
 
 
 def _means(found: Sequence[Overlap], prefix: str = "", parts: int = 2) -> dict[str, float]:
-    """The means of exact match and F1, of four `parts` of precision and recall too."""
+    """Return the means of exact match and F1; with four `parts`, also of precision and recall."""
     return {f"{prefix}{part}": _mean(getattr(one, part) for one in found) for part in Overlap._fields[:parts]}
 
 
 def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
-    """HotpotQA's: of the answer, of the supporting facts, and of both together.
+    """Return HotpotQA's metrics of the answer, of the supporting facts, and of both jointly.
 
-    Jointly, precisions and recalls are the products of both, and an exact match is one of both. Facts that
-    the context lacks are missed.
+    Joint precision and recall are products; a joint exact match needs both. Facts missing in the context
+    count as not found.
     """
     answers, facts, joint = [], [], []
     for record, predicted in pairs:
@@ -151,7 +151,7 @@ def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
 
 
 def candidate_metrics(pairs: Pairs) -> dict[str, float]:
-    """WikiHop's accuracy: the right candidate was chosen."""
+    """Return WikiHop's accuracy of the chosen candidate."""
     right = (
         bool(record.answers) and normalized(predicted["answer"]) == normalized(record.answers[0].text)
         for record, predicted in pairs
@@ -160,7 +160,7 @@ def candidate_metrics(pairs: Pairs) -> dict[str, float]:
 
 
 class AnswerEvaluation(NamedTuple):
-    """Of a question: whether it has an answer, whether one was given, whether it is right, and its score."""
+    """Evaluation of a question: has an answer, answer predicted, answer right, and score."""
 
     has: bool
     predicted: bool
@@ -169,12 +169,12 @@ class AnswerEvaluation(NamedTuple):
 
 
 def natural_metrics(pairs: Pairs) -> dict[str, float]:
-    """The Natural Questions' F1 of long and of short answers, with precision and recall.
+    """Return F1 of long and of short answers of Natural Questions, with precision and recall.
 
-    A question has an answer where at least two annotators found one, or its only one did; an answer is right
-    if any of them gave it, as the same paragraph, the same short answers or the same yes or no. Precision
-    is of the answers that were given, recall of the questions that have one. Besides, the best F1 that a
-    threshold on the scores gives, as the official script finds it.
+    A question has an answer if at least two annotators, or its only annotator, found one. A predicted answer
+    is right if any annotator gave it: the same paragraph, the same short answers, or the same yes or no.
+    Precision is over predicted answers, recall over questions with an answer. `best_f1` is the best F1 over
+    thresholds on the scores, as in the official script.
     """
     evaluated: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
     for record, predicted in pairs:
@@ -197,7 +197,7 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
 
 
 def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, float]:
-    """Precision, recall and F1 of evaluated answers; 0 where there is nothing to count."""
+    """Return precision, recall and F1 of evaluated answers; 0 if undefined."""
     right = sum(one.right and one.has and one.predicted for one in found)
     predicted, has = sum(one.predicted for one in found), sum(one.has for one in found)
     precision, recall = (right / predicted if predicted else 0.0), (right / has if has else 0.0)
@@ -205,7 +205,7 @@ def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, f
 
 
 def best_f1(found: Sequence[AnswerEvaluation]) -> float:
-    """The best F1 of giving only answers that score at least some threshold."""
+    """Return the best F1 over thresholds on the scores of predicted answers."""
     has = sum(one.has for one in found)
     best, given, right = 0.0, 0, 0
     predicted = sorted((one for one in found if one.predicted), key=lambda one: -one.score)
@@ -224,7 +224,7 @@ def _evaluated(given: Any, known: Sequence[Any], score: object) -> AnswerEvaluat
 
 
 def _short(kind: str | None, places: Iterable[Any]) -> Any:
-    """A short answer: yes, no, a set of places, or none."""
+    """Return a short answer for comparison: yes, no, a set of positions, or None."""
     return kind if kind in ("yes", "no") else frozenset(places) or None
 
 

@@ -1,7 +1,7 @@
-"""The public forms of HotpotQA, Natural Questions, TriviaQA and WikiHop as records.
+"""Convert the public formats of HotpotQA, Natural Questions, TriviaQA and WikiHop to records.
 
-Files are read one record after the other, each of bounded size; rows of the library `datasets`, which has
-some columns otherwise, are read by the same functions.
+Files are read record by record, each of bounded size. Rows of the library `datasets`, in which some columns
+differ, are read by the same functions.
 """
 
 import json
@@ -20,13 +20,13 @@ READ_BYTES = 1 << 20  # characters read at a time
 
 
 def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> dict[str, Any] | None:
-    """A row of the data set that `form` names, as a record; none if nothing can be asked of it.
+    """Return a row of the data set `form` as a record; None if it contains no question that can be used.
 
-    `evidence` is the directory of TriviaQA's documents, which its own files name. `DataError` names the
-    key if it is not such a row; `ConfigError` if `form` is span, which is no data set.
+    `evidence` is the directory of TriviaQA's documents, which its files refer to. `DataError` names the key
+    if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
     """
     if form == "span":
-        raise ConfigError("form span: name files of records, or the form of a data set")
+        raise ConfigError("form span: not a data set; use files of records, or the form of a data set")
     forms: dict[AnswerForm, Callable[[Row, Path | None], dict[str, Any] | None]] = {
         "hotpotqa": _hotpot,
         "natural_questions": _natural,
@@ -36,17 +36,16 @@ def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> d
     try:
         return forms[form](row, evidence)
     except KeyError as error:
-        raise DataError(f"not a row of {form}: it has no {error}") from None
+        raise DataError(f"not a row of {form}: key {error} is missing") from None
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise DataError(f"not a row of {form}: {error_text(error)}") from None
 
 
 def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
-    """The records of a data set's own file, one after the other.
+    """Yield the records of a data set's own file.
 
-    Of HotpotQA and WikiHop that is a JSON array, of the Natural Questions JSON lines in the simplified form,
-    of TriviaQA a JSON object with the array `Data`, beside whose directory stands `evidence`. `DataError`
-    names file and record.
+    HotpotQA and WikiHop are JSON arrays; Natural Questions are JSON lines in the simplified form. TriviaQA is
+    a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
     """
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
     rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")
@@ -63,14 +62,14 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
 
 
 def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON array with their numbers from 1; `keyed`: it is the value of the key `Data`."""
+    """Yield the numbered objects (from 1) of a JSON array; `keyed`: the array is the value of `Data`."""
     fault = "not readable as JSON"
     with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
         text = stream.read(READ_BYTES)
         begin = text.find('"Data"') if keyed else 0
         begin = text.find("[", max(begin, 0))
         if begin < 0 or (keyed and '"Data"' not in text) or (not keyed and text[:begin].strip()):
-            raise DataError(f"{path}: {'has no array Data' if keyed else 'not a JSON array'}")
+            raise DataError(f"{path}: {'no array Data' if keyed else 'not a JSON array'}")
         yield from _objects(path, stream, text[begin + 1 :])
 
 
@@ -82,7 +81,7 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
             return
         try:
             values, end = decode(text)
-        except (RecursionError, ValueError) as error:  # broken off, or no JSON
+        except (RecursionError, ValueError) as error:  # incomplete, or not JSON
             if not ended and len(text) <= LONGEST_LINE:
                 more = stream.read(max(READ_BYTES, len(text)))
                 ended = not more
@@ -98,7 +97,7 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
 
 def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
     context, supporting = row["context"], row.get("supporting_facts", ())
-    if isinstance(context, Mapping):  # of the library: columns
+    if isinstance(context, Mapping):  # rows of `datasets` have columns
         context = [*zip(context["title"], context["sentences"], strict=True)]
     if isinstance(supporting, Mapping):
         supporting = [*zip(supporting["title"], supporting["sent_id"], strict=True)]
@@ -131,7 +130,7 @@ def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
 def _in_facts(
     answer: str, paragraphs: list[dict[str, Any]], facts: list[tuple[int, int]]
 ) -> list[dict[str, Any]]:
-    """An answer's places in the supporting sentences."""
+    """Return an answer's positions in the supporting sentences."""
     found = []
     for paragraph, sentence in sorted(set(facts)):
         sentences = paragraphs[paragraph]["sentences"]
@@ -180,12 +179,12 @@ def _trivia(row: Row, evidence: Path | None) -> dict[str, Any] | None:
 
 
 def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[str, str]]:
-    """Titles and texts of the documents that a question names."""
+    """Yield titles and texts of the documents of a question."""
     for page in pages:
         name = Path(page["Filename"])
         if evidence is None or name.is_absolute() or ".." in name.parts:
             raise DataError(
-                f"its document {page['Filename']!r:.80} is not the name of a file of the evidence"
+                f"document {page['Filename']!r:.80} is not the name of a file in the evidence directory"
             )
         path = evidence / kind / name
         with reading(path, "not readable as text", UnicodeDecodeError), path.open(encoding="utf-8") as stream:
@@ -196,7 +195,7 @@ def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[st
 
 
 def _page_text(tokens: Sequence[str], first: int, end: int) -> str:
-    """Tokens `first … end` of a page of the Natural Questions, without its markup, blanks between them."""
+    """Return tokens `first … end` of a page of Natural Questions, without markup, joined by spaces."""
     return " ".join(one for one in tokens[first:end] if one and (one[0], one[-1]) != ("<", ">"))
 
 
@@ -221,7 +220,7 @@ def _natural(row: Row, _: Path | None) -> dict[str, Any] | None:
 
 
 def _annotation(given: Row, page: Sequence[str], bounds: list[tuple[int, int]]) -> dict[str, Any]:
-    """An annotation by numbers of paragraphs; one inside a table or list stands for the whole of it."""
+    """Return an annotation by paragraph numbers; inside a table or list, the whole of it is used."""
     first = given["long_answer"]["start_token"]
     paragraph = next((n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None)
     if first < 0 or paragraph is None:

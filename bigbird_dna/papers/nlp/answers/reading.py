@@ -1,4 +1,4 @@
-"""A network reads every window of a record; the best answer is what the windows say together."""
+"""Predict answers: the network scores every window of a record, and the scores are combined."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.training.loop import on_device
 
 BEGINNINGS = 20
-"""Tokens of a window where an answer is tried to begin: those that score best."""
+"""Number of best-scoring tokens of a window that are tried as the beginning of an answer."""
 
 Scores = NDArray[np.floating]
 
 
 @dataclass(eq=False)
 class WindowScores:
-    """What the network says of a window, as its output without padding."""
+    """Network outputs of a window, without padding."""
 
     window: Window
     row: WindowInput
@@ -42,9 +42,9 @@ class WindowScores:
 
 @dataclass(eq=False)
 class DecodedAnswer:
-    """A prediction; scores are sums of logits above those of [CLS], which stands for no answer.
+    """A predicted answer; scores are sums of logits minus those of [CLS], which means no answer.
 
-    Where there are long answers, `span` and `type` belong to `long`.
+    If there are long answers, `span` and `type` belong to `long`.
     """
 
     span: TokenSpan | None = None
@@ -59,10 +59,10 @@ class DecodedAnswer:
 def best_span(
     document: TokenizedRecord, window: Window, start: Scores, end: Scores, most_words: int
 ) -> tuple[TokenSpan, float] | None:
-    """The best span of a window's context, of one paragraph and at most `most_words` words; with its score.
+    """Return the best span of a window's context within one paragraph and `most_words` words, and its score.
 
-    `start` and `end` are scores of the context's tokens alone; of equal ones the first counts. None: the
-    window holds titles alone.
+    `start` and `end` are scores of the context's tokens; ties go to the first. None: the window has only
+    titles.
     """
     here = slice(window.begin, window.end)
     paragraph, words = document.paragraph[here], document.last_word[here]
@@ -79,7 +79,7 @@ def best_span(
             (paragraph[first:] != paragraph[first]) | (words[first:] - first_word[first] >= most_words)
         )
         stop = first + int(far[0]) if len(far) else len(starts)
-        if stop == first:  # a word of more pieces than one, of which this is a later one
+        if stop == first:  # a later token of a word with several tokens
             continue
         last = first + int(end[first:stop].argmax())
         score = float(starts[first] + end[last])
@@ -91,7 +91,7 @@ def best_span(
 def answer(
     document: TokenizedRecord, scored: list[WindowScores], settings: LongAnswersSettings
 ) -> DecodedAnswer:
-    """What all windows of a document say together: the best span, facts by their best score, and so on."""
+    """Combine the windows of a document: the best span, facts by their best score, and so on."""
     decoded = DecodedAnswer()
     sums: dict[tuple[int, int], list[float]] = {}
     types = np.zeros(len(settings.types))
@@ -119,9 +119,9 @@ def answer(
 def _long(
     document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, decoded: DecodedAnswer
 ) -> None:
-    """Keep a window's best long answer, with the type and the best span that the window has for it.
+    """Update the best long answer from a window, with the window's type and best span for it.
 
-    As the data set has it, a short answer stands in the long one.
+    As in the data set, a short answer is inside the long answer.
     """
     nothing = float(one.marks[0, 2:].astype(np.float64).sum())
     shift = one.row.asked - one.window.begin
@@ -141,7 +141,7 @@ def _long(
 def _span(
     document: TokenizedRecord, one: WindowScores, part: Window, settings: LongAnswersSettings
 ) -> tuple[TokenSpan, float] | None:
-    """The best span of a part of a window, with its score above that of no answer."""
+    """Return the best span of a part of a window, and its score minus that of no answer."""
     shift = one.row.asked - one.window.begin
     marks = one.marks[part.begin + shift : part.end + shift, :2].astype(np.float64)
     found = best_span(document, part, marks[:, 0], marks[:, 1], settings.answer_words)
@@ -156,7 +156,7 @@ def read_answers(
     device: torch.device,
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
-    """What is predicted for each record, as lines of a file have it."""
+    """Yield the prediction of each record, as lines of a file."""
     for record in records:
         document, scored = reader.document(record), []
         each = iter(reader.windows(document))

@@ -1,8 +1,8 @@
-"""Question answering in long documents: training, prediction and the official figures (App. E.2).
+"""Question answering in long documents: training, prediction and the official metrics (App. E.2).
 
-The words of an answer are found in a text whatever its case, punctuation and articles are: distant
-supervision of TriviaQA goes by all places of all aliases. Losses of the heads are in nats, each summed over
-the rows of a batch. Axes: B rows, L tokens, S spans, A anchors.
+Words of an answer are found in a text independent of case, punctuation and articles: distant supervision of
+TriviaQA uses all occurrences of all aliases. Losses of the heads are in nats, each summed over the rows of a
+batch. Axes: B rows, L tokens, S spans, A anchors.
 """
 
 import re
@@ -42,10 +42,10 @@ _WORD = re.compile(r"\S+")
 
 
 def places_of(answers: Iterable[str], text: str, most_words: int) -> list[tuple[int, int]]:
-    """Characters `start … end` of answers of at most `most_words` words, in the text's order, each once.
+    """Return the distinct character ranges of answers of at most `most_words` words, in text order.
 
-    Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place
-    begins and ends at letters that were compared: marks around it are left out.
+    Words are compared in lower case, by letters and digits only; articles are ignored. A range begins and
+    ends at compared characters, without surrounding punctuation.
     """
     sought: dict[str, set[tuple[str, ...]]] = {}
     for answer in answers:
@@ -63,7 +63,7 @@ def places_of(answers: Iterable[str], text: str, most_words: int) -> list[tuple[
 
 
 def _words(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Words as they are compared, with the characters that they were made of."""
+    """Yield words in the form for comparison, with their character ranges."""
     for match in _WORD.finditer(text):
         letters = [place for place, one in enumerate(match.group()) if one.isalnum()]
         bare = "".join(match.group()[place] for place in letters).lower()
@@ -73,12 +73,12 @@ def _words(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 NULL = TokenSpan(0, 0)
-"""[CLS]: no answer stands in the window."""
+"""[CLS]: the window contains no answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrueLabels:
-    """What a document's record says of the answer, by tokens of the context."""
+    """True answer of a document's record, in tokens of the context."""
 
     spans: tuple[TokenSpan, ...]
     long: TokenSpan | None
@@ -88,7 +88,7 @@ class TrueLabels:
 
 
 def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLabels:
-    """The places of all answers; those without a place stand wherever their words do (TriviaQA)."""
+    """Return the positions of all answers; answers without a position match all occurrences (TriviaQA)."""
     record, spans = document.record, []
     if settings.form != "wikihop" and record.type not in ("yes", "no"):
         for answer in record.answers:
@@ -113,7 +113,7 @@ def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLa
 
 
 def holds_answer(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:
-    """Whether anything of what is asked for stands in a window."""
+    """Return whether a window contains any part of the true answer."""
     if known.spans or known.long:
         return any(_inside(span, window) for span in (*known.spans, *filter(None, [known.long])))
     facts = ((paragraph, sentence) for paragraph, sentence, _ in document.sentences(window))
@@ -121,9 +121,9 @@ def holds_answer(known: TrueLabels, document: TokenizedRecord, window: Window) -
 
 
 def labels_of(rows: Sequence[tuple[WindowInput, TrueLabels, Window]], settings: LongAnswersSettings) -> Batch:
-    """What is to be learnt from rows: `spans` (B, S) as start · 2^20 + end, `types` (B,) and so on.
+    """Return the labels of rows: `spans` (B, S) as start · 2^20 + end, `types` (B,), and so on.
 
-    -1 stands for nothing: no further span, an unknown type, an anchor that isn't there.
+    -1 means missing: no further span, an unknown type, or an anchor that does not exist.
     """
     spans, longs, types, anchors = [], [], [], []
     for row, known, window in rows:
@@ -153,12 +153,12 @@ def _targets(spans: Sequence[TokenSpan], window: Window, shift: int) -> list[int
 
 
 def packed(span: TokenSpan) -> int:
-    """A span as one number, so that rows of them are padded as other numbers are."""
+    """Pack a span into one number, so that rows of spans are padded like other numbers."""
     return (span.first << 20) + span.last
 
 
 def unpacked(spans: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last tokens of packed spans; 0 of what is -1."""
+    """Return first and last tokens of packed spans; 0 for -1."""
     kept = spans.clamp(min=0)
     return kept >> 20, kept & ((1 << 20) - 1)
 
@@ -175,7 +175,7 @@ def _type(known: TrueLabels, window: Window, settings: LongAnswersSettings) -> i
 def choose_window(
     windows: Sequence[Window], known: TrueLabels, document: TokenizedRecord, rng: np.random.Generator
 ) -> Window:
-    """One window of a document: half of the time one of those that tell something, if there are any."""
+    """Choose a window of a document: with probability 0.5, one with part of the answer, if there is any."""
     if len(windows) == 1:
         return windows[0]
     holding = [window for window in windows if holds_answer(known, document, window)]
@@ -184,11 +184,11 @@ def choose_window(
 
 
 def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Tensor:
-    """-ln Σ P(start) P(end) over the spans of each row (B, S; packed, -1: none), summed over rows.
+    """Return -ln Σ P(start) P(end) over the spans of each row (B, S; packed, -1: none), summed over rows.
 
-    With one span a row that is the cross-entropy of its start and of its end; with several, any of them may
-    be the one that is meant (the noisy span loss of TriviaQA). `allowed` (B, L) are the tokens that an
-    answer may begin or end at.
+    With one span per row, this is the cross-entropy of its start and of its end. With several, any of them
+    may be the correct one (noisy span loss of TriviaQA). `allowed` (B, L) marks tokens at which an answer may
+    begin or end.
     """
     starts, ends = (
         scores.float().masked_fill(~allowed, float("-inf")).log_softmax(-1) for scores in (start, end)
@@ -199,29 +199,29 @@ def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Ten
 
 
 def facts_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of sentences (B, A) against whether they support the answer; -1: none there."""
+    """Return the binary cross-entropy of sentences (B, A) as supporting facts; label -1: no sentence."""
     loss = F.binary_cross_entropy_with_logits(scores.float(), labels.clamp(min=0).float(), reduction="none")
     return loss.masked_fill(labels < 0, 0).sum()
 
 
 def candidate_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of the right one among candidates (B, A); rows where none is right count nothing."""
+    """Return the cross-entropy of the correct candidate (B, A); rows without a correct one are ignored."""
     there = (labels == 1).any(1)
     chances = scores.float().masked_fill(labels < 0, float("-inf"))[there].log_softmax(-1)
     return -chances[labels[there] == 1].sum() if there.any() else scores.sum() * 0
 
 
 def allowed_tokens(lengths: Tensor, asked: Tensor, tokens: int) -> Tensor:
-    """Where an answer may stand (B, L): [CLS], which says that there is none, and the context."""
+    """Return the tokens at which an answer may be (B, L): [CLS], which means no answer, and the context."""
     places = torch.arange(tokens, device=asked.device)
     context = (places >= asked[:, None]) & (places < (lengths.to(asked.device) - 1)[:, None])
     return context | (places == 0)
 
 
 class AnswersObjective(RecordsObjective["QuestionAnswering"]):
-    """The sum of the heads' losses, a mean over the windows of the global batch.
+    """The sum of the heads' losses, as a mean over the windows of the global batch.
 
-    A record gives one window a time, which is drawn: half of the time one that holds what is asked for.
+    A record contributes one window per epoch, drawn with probability 0.5 from those with part of the answer.
     """
 
     def __init__(self, task: "QuestionAnswering", world: World) -> None:
@@ -229,7 +229,7 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
         self.settings, self.reader = task.settings, task.reader
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Windows of records of a training step, in an order drawn for each epoch."""
+        """Return windows of records of a training step, in an order drawn per epoch."""
         place = step * self.config.batch_size + first
         chosen = []
         for offset, index in enumerate(self.drawn(step, first, count)):
@@ -248,7 +248,7 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
         return {"windows": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """The mean of all losses over the global batch, in nats a window."""
+        """Return the mean of all losses over the global batch, in nats per window."""
         output = network(*network_input(batch))
         assert isinstance(output, AnswerOutput)
         total = torch.zeros((), device=batch["ids"].device)
@@ -279,7 +279,7 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
 
 
 class Answer(Record):
-    """A line of a file of predictions; what a record's form doesn't ask for is left out."""
+    """A line of a file of predictions; keys not used by the record's form are omitted."""
 
     answer: str
     paragraph: int | None = None
@@ -292,14 +292,14 @@ class Answer(Record):
 
 
 class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
-    """An answer to each question, its place in the source, and what else the form asks for."""
+    """Predicts an answer to each question, its position in the source, and other outputs of the form."""
 
     kind = "qa"
     record_type = QuestionRecord
     prediction_type = Answer
     predicted_key = "answer"
     settings_type = LongAnswersSettings
-    model_name = "a model of long answers"
+    model_name = "a question-answering model"
     objective_type = AnswersObjective
 
     @property
@@ -309,7 +309,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     @property
     def reader(self) -> AnswerReader:
-        """How records become rows of the network."""
+        """Converter of records to rows of the network."""
         return AnswerReader(self.tokenizer, self.settings, self.encoder.num_global_tokens)
 
     def identity(self) -> dict[str, Any]:
@@ -325,16 +325,16 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         return f"{len(self.records):,} questions of form {self.section.form}"
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A row of HotpotQA, the Natural Questions, TriviaQA or WikiHop, as the section's `form` says."""
+        """Convert a row of HotpotQA, Natural Questions, TriviaQA or WikiHop, by the section's `form`."""
         return public_record(self.section.form, row)
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
-        """Documents that tell of several names; the question is one of them."""
+        """Generate documents with facts on several names; the question is one of the names."""
         section = self.section
         return generate_questions(generated, split, section.form, section.hops, section.unanswerable)
 
     def read(self, path: Path) -> Iterator[Record]:
-        """Records, or where the section says so those of the data set's own file."""
+        """Read records, or, if `public` is set, the records of the data set's own file."""
         return read_public(self.section.form, path) if self.section.public else super().read(path)
 
     def lacking(self, record: QuestionRecord) -> str | None:
@@ -350,13 +350,13 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         return None
 
     def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
-        """Each record's answer; records without room for their paragraphs are told beforehand."""
+        """Yield each record's answer; records without room for their paragraphs raise an error in advance."""
         reader = AnswerReader(model.tokenizer, model.settings, model.config.num_global_tokens)
         reader.check_room(records, source)
         yield from read_answers(model.network, records, reader, device, batch_size)
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
-        """The official metrics of the data set that the section's `form` names."""
+        """Return the official metrics of the data set of the section's `form`."""
         predicted = (one.model_dump() for one in predictions)
         return official_metrics(self.section.form, [*zip(records, predicted, strict=True)])
 

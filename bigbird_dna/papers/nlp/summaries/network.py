@@ -1,10 +1,10 @@
-"""Both forms of a summarizer, and what its model directory says of it.
+"""Networks of both forms of a summarization model, and their settings.
 
-The base form: the decoder's weights are the encoder's, but for its attention to the document. After Rothe et
-al. 2020 (arXiv 1907.12461, "share"), as the paper's App. E.5 has it for the base size.
+Base form: the decoder uses the encoder's weights, except for its cross-attention. After Rothe et al. 2020
+(arXiv 1907.12461), as in the paper's App. E.5 for the base size.
 
-The Pegasus form: LayerNorm before each part and after the last layer, and a decoder of its own. The
-arithmetic is that of HuggingFace's BigBirdPegasus, so that its checkpoints can be read by renaming tensors.
+Pegasus form: LayerNorm before each part and after the last layer, and a separate decoder. The computation is
+that of HuggingFace's BigBirdPegasus, so its checkpoints can be imported by renaming tensors.
 
 Shapes as in `search`, P positions.
 """
@@ -28,7 +28,7 @@ from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderA
 
 
 class CrossAttention(nn.Module):
-    """Attention to the document with what stands around it: dropout, residual, LayerNorm."""
+    """Attention to the document, followed by dropout, residual connection and LayerNorm."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -42,18 +42,18 @@ class CrossAttention(nn.Module):
 
 
 class SharedSummarizer(BeamDecoder):
-    """Encoder of documents and decoder of summaries in one.
+    """Encoder of documents and decoder of summaries with common weights.
 
-    A layer of the decoder is the encoder's of the same number, with full causal attention in place of the
-    sparse one, and attention to the document between attention and feed-forward. The embeddings are the
-    encoder's, and their transpose gives the logits.
+    A layer of the decoder is the encoder layer of the same number, with full causal attention instead of
+    sparse attention, and cross-attention between attention and feed-forward network. The embeddings are those
+    of the encoder, and their transpose gives the logits.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         if config.reversible or config.convolution:
             key = "reversible" if config.reversible else "convolution"
-            raise ConfigError(f"encoder.{key}: a decoder that shares the encoder's weights can't have it")
+            raise ConfigError(f"encoder.{key}: not supported by a decoder with the encoder's weights")
         self.config = config
         self.encoder = Encoder(config)
         self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
@@ -90,8 +90,8 @@ class SharedSummarizer(BeamDecoder):
 def _to_past(
     part: Layer | DecoderAttention, x: Tensor, cache: Cache, index: int, turns: Rotation | None = None
 ) -> Tensor:
-    """Full causal attention by the projections of a layer to all tokens up to their own, those in `cache`
-    included, (R, T, D) → (R, T, D)."""
+    """Full causal attention with a layer's projections to all preceding tokens, including those in `cache`,
+    (R, T, D) → (R, T, D)."""
     parts = (part.query, part.key or part.query, part.value)
     q, k, v = (split(one(x), part.heads) for one in parts)
     if turns is not None:
@@ -100,7 +100,7 @@ def _to_past(
 
 
 class PegasusLayer(Layer):
-    """A layer of the encoder, with LayerNorm before its two parts."""
+    """An encoder layer with LayerNorm before its two parts."""
 
     def forward(
         self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
@@ -111,7 +111,7 @@ class PegasusLayer(Layer):
 
 
 class PegasusStack(nn.Module):
-    """Embedded tokens (B, L, D), behind `first` others, to hidden states; layers get what is `given`."""
+    """Embedded tokens (B, L, D), after `first` others, to hidden states; layers also receive `given`."""
 
     def __init__(self, config: EncoderConfig, layers: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class PegasusStack(nn.Module):
 
 
 class PegasusDecoderLayer(nn.Module):
-    """Attention to the summary so far, attention to the document, feed-forward."""
+    """Attention to the summary so far, attention to the document, feed-forward network."""
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape, index: int) -> None:
         super().__init__()
@@ -153,22 +153,22 @@ class PegasusDecoderLayer(nn.Module):
 
 
 class PegasusSummarizer(BeamDecoder):
-    """Encoder and decoder, which share nothing but the embeddings; their transpose gives the logits.
+    """Encoder and decoder with common embeddings, whose transpose gives the logits.
 
-    Fresh positions are Pegasus' sinusoids; they are learnt like the rest.
+    Positions are initialized to Pegasus' sinusoids, and are learned like other weights.
     """
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
         super().__init__()
         for key in ("reversible", "convolution", "num_global_tokens", "relative_max_distance"):
             if getattr(config, key):
-                raise ConfigError(f"encoder.{key}: the Pegasus form of a summariser can't have it")
+                raise ConfigError(f"encoder.{key}: not supported by the form pegasus")
         if config.position_encoding != "learned":
             raise ConfigError(
-                f"encoder.position_encoding {config.position_encoding}: the Pegasus form has learned ones"
+                f"encoder.position_encoding {config.position_encoding}: the form pegasus needs learned"
             )
         if config.hidden % shape.heads:
-            raise ConfigError(f"decoder heads {shape.heads} don't divide encoder.hidden {config.hidden}")
+            raise ConfigError(f"decoder heads {shape.heads} must divide encoder.hidden {config.hidden}")
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
@@ -184,7 +184,7 @@ class PegasusSummarizer(BeamDecoder):
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         if ids.shape[1] > self.config.max_length:
             limit = self.config.max_length
-            raise ValueError(f"{ids.shape[1]} tokens are more than the encoder's {limit} positions")
+            raise ValueError(f"{ids.shape[1]} tokens exceed the encoder's {limit} positions")
         lengths = None if lengths is None else lengths.cpu()
         return self.encoder(self.token(ids) * self.token_scale, 0, lengths)  # type: ignore[no-any-return]
 
@@ -198,7 +198,7 @@ class PegasusSummarizer(BeamDecoder):
 
 
 def pegasus_positions(positions: int, hidden: int) -> Tensor:
-    """Sinusoids (P, D) in Pegasus' layout: all sines first, then all cosines (Zhang et al. 2020)."""
+    """Return sinusoids (P, D) in Pegasus' layout: all sines first, then all cosines (Zhang et al. 2020)."""
     half = -(-hidden // 2)
     rates = 10_000.0 ** (-2 * torch.arange(half, dtype=torch.float64) / hidden)
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * rates
@@ -208,12 +208,12 @@ def pegasus_positions(positions: int, hidden: int) -> Tensor:
 Summarizer = SharedSummarizer | PegasusSummarizer
 
 MATCHING = 2.0
-"""What queries are multiplied by where attention to the document begins by matching tokens. Chosen on the
-generated task: 1 learns it in twice the steps."""
+"""Factor of queries for cross-attention initialized to match tokens. Chosen on the generated task: with 1,
+learning takes twice the steps."""
 
 
 class SummariesSettings(OtherSettings):
-    """Of a summarizer; one without `decoder` is of the base form."""
+    """Settings of a summarization model; without `decoder`, it is of the base form."""
 
     task: ClassVar[Task] = "summaries"
     decoder: DecoderShape | None = None
@@ -229,7 +229,7 @@ class SummariesSettings(OtherSettings):
         return PegasusSummarizer(config, self.decoder)
 
     def layers(self, config: EncoderConfig) -> int:
-        """Of encoder and decoder, as far as they have tensors of their own."""
+        """Return the number of encoder and decoder layers, as far as they have separate tensors."""
         return config.layers + (config.layers if self.decoder is None else self.decoder.layers)
 
 
@@ -237,12 +237,12 @@ register_settings(SummariesSettings)
 
 
 def match_tokens(network: nn.Module) -> None:
-    """Let fresh attention to the document begin by looking at tokens like the summary's last one.
+    """Initialize new cross-attention to attend to document tokens equal to the summary's last token.
 
-    Queries and keys are one random turn of the states, so that a head's scores grow with the likeness of part
-    of them; values and output are that turn and its inverse, so that what is attended to arrives as it was.
-    Encoder and decoder share their embeddings: like tokens have like states. What the encoder knows of a
-    token's neighbours is then at hand from the first step, and copying a passage is a matter of reading it.
+    Queries and keys are one random rotation of the states, so a head's scores increase with the similarity of
+    part of them. Values and output are this rotation and its inverse, so attended states are unchanged.
+    Encoder and decoder have the same embeddings: equal tokens have similar states. Information on a token's
+    neighbors is available from the first step, and copying a passage only requires reading it.
     """
     for part in network.modules():
         for cross in part.to_document() if isinstance(part, BeamDecoder) else ():

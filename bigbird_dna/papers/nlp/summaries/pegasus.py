@@ -1,7 +1,7 @@
-"""Checkpoints of BigBird-Pegasus as models.
+"""Import checkpoints of BigBird-Pegasus.
 
-No code of a checkpoint is run, and nothing is built on the word of its `config.json`: shapes are compared
-with those of its tensors first.
+No code of a checkpoint is run, and `config.json` is not trusted: shapes are first compared with those of the
+tensors.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 MODEL_TYPE = "bigbird_pegasus"
 ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
-LAYER_NORM_EPSILON = 1e-5  # not in config.json: the library's
+LAYER_NORM_EPSILON = 1e-5  # not in config.json: default of the library
 
-# Its key, that of its BigBird, and what a configuration without the key means.
+# Key of BigBirdPegasus, key of BigBird, and default.
 _KEYS: tuple[tuple[str, str, Any], ...] = (
     ("vocab_size", "vocab_size", 96103),
     ("encoder_layers", "num_hidden_layers", 16),
@@ -51,7 +51,7 @@ _DECODER = (
     ("intermediate", "decoder_ffn_dim", 4096),
 )
 _MOST = 1 << 20
-# Names there of one tensor, the first of them HuggingFace's own.
+# Names of the same tensor in checkpoints; HuggingFace uses the first.
 _TIED = (
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
@@ -77,30 +77,30 @@ _PARTS = {
 
 
 class ImportedPegasus(NamedTuple):
-    """What a checkpoint directory holds, beside its tokenizer."""
+    """Content of a checkpoint directory, except its tokenizer."""
 
     network: PegasusSummarizer  # in evaluation mode
     config: EncoderConfig
     shape: DecoderShape
     special: SpecialIds
-    search: SearchConfig  # the checkpoint's own, as far as it says
+    search: SearchConfig  # of the checkpoint, with defaults for missing keys
 
 
 def read_settings(path: Path) -> Mapping[str, Any]:
-    """A file of JSON; nothing if there is none."""
+    """Read a JSON file; return an empty mapping if there is none."""
     return read_mapping(path) if path.is_file() else {}
 
 
 def is_pegasus(directory: Path) -> bool:
-    """Whether a directory says that it is a checkpoint of BigBirdPegasus."""
+    """Return whether the configuration of a directory is that of a BigBirdPegasus checkpoint."""
     return read_settings(directory / "config.json").get("model_type") == MODEL_TYPE
 
 
 def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
-    """Read a checkpoint: `config.json`, weights as safetensors or PyTorch's, whole or in shards.
+    """Read a checkpoint: `config.json`, and weights as safetensors or PyTorch files, possibly in shards.
 
-    With the compatibility `huggingface` block-sparse attention is as its evaluation computes it, so that
-    logits are equal to its own; with `none` it is the paper's pattern, with random blocks.
+    With the compatibility `huggingface`, block-sparse attention is computed as in HuggingFace's evaluation
+    mode, with equal logits; with `none`, it has the paper's pattern with random blocks.
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -124,7 +124,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
     wanted["logits_bias"] = wanted["logits_bias"][None]
 
     def optional(theirs: str) -> bool:
-        """Biases of the logits, and of attention unless `use_bias` says that there are some."""
+        """Biases of the logits, and biases of attention unless `use_bias` is set."""
         of_attention = "attn" in theirs and "layer_norm" not in theirs and theirs.endswith(".bias")
         return theirs == "final_logits_bias" or (of_attention and not values.get("use_bias"))
 
@@ -136,13 +136,13 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
 def pegasus_config(
     values: Mapping[str, Any], compatibility: Compatibility, source: str
 ) -> tuple[EncoderConfig, DecoderShape]:
-    """Encoder and decoder that a `config.json` describes; `ModelError` names a key without a counterpart."""
+    """Return encoder and decoder described by a `config.json`; `ModelError` names an unsupported key."""
     if values.get("model_type") != MODEL_TYPE:
         found = shortened(repr(values.get("model_type")))
-        raise ModelError(f"{source}: model_type {found}, not {MODEL_TYPE!r}")
+        raise ModelError(f"{source}: model_type must be {MODEL_TYPE!r}, found {found}")
     if values.get("is_decoder") or values.get("tie_word_embeddings") is False:
         key = "is_decoder" if values.get("is_decoder") else "tie_word_embeddings"
-        raise ModelError(f"{source}: {key} {values[key]} has no counterpart")
+        raise ModelError(f"{source}: {key} {values[key]} is not supported")
     translated = {bigbird: values.get(key, default) for key, bigbird, default in _KEYS}
     translated |= {"model_type": "big_bird", "type_vocab_size": 1, "layer_norm_eps": LAYER_NORM_EPSILON}
     try:
@@ -157,18 +157,18 @@ def pegasus_config(
         _check_whole(sizes[field], key, 1, _MOST, source)
     if config.hidden % sizes["heads"]:
         found = f"decoder_attention_heads {sizes['heads']}"
-        raise ModelError(f"{source}: {found} don't divide d_model {config.hidden}")
+        raise ModelError(f"{source}: {found} must divide d_model {config.hidden}")
     return config, DecoderShape(**sizes)
 
 
 def _check_whole(value: Any, key: str, least: int, most: int, source: str) -> None:
     if type(value) is not int or not least <= value <= most:
         found = shortened(repr(value))
-        raise ModelError(f"{source}: {key} {found} is not a whole number from {least} to {most:,}")
+        raise ModelError(f"{source}: {key} {found}: must be a whole number from {least} to {most:,}")
 
 
 def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> SpecialIds:
-    """Ids by the configuration, or as its class has them."""
+    """Return special ids from the configuration, with the defaults of its class."""
     end = values.get("eos_token_id", 1)
     end = end[0] if isinstance(end, list) and len(end) == 1 else end
     keys: dict[str, tuple[str, Any]] = {
@@ -185,7 +185,7 @@ def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> Spe
 
 
 def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchConfig:
-    """The search that a checkpoint asks for; what it doesn't say has its default there."""
+    """Return the search settings of a checkpoint, with its library's defaults for missing keys."""
     keys = {
         "beams": ("num_beams", 1),
         "length_penalty": ("length_penalty", 1.0),
@@ -195,7 +195,7 @@ def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchCon
         "no_repeat": ("no_repeat_ngram_size", 0),
     }
     found: dict[str, Any] = {field: values.get(key) or default for field, (key, default) in keys.items()}
-    found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is one
+    found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is a valid value
     if type(found["length_penalty"]) is int:
         found["length_penalty"] = float(found["length_penalty"])
     if type(found["max_length"]) is int:
@@ -209,7 +209,7 @@ def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchCon
 
 
 def pegasus_name(name: str) -> str:
-    """The name there of the tensor that is called `name` here."""
+    """Return the checkpoint's name of the tensor `name`."""
     part, _, kind = name.rpartition(".")
     if name == "logits_bias":
         return "final_logits_bias"
@@ -222,11 +222,11 @@ def pegasus_name(name: str) -> str:
     return f"model.{half}.layers.{index}.{_PARTS[half][rest]}.{kind}"
 
 
-_PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
+_PEGASUS_OFFSET = 103  # default offset between the model's ids and those of its SentencePiece file
 
 
 def open_pegasus(directory: Path, compatibility: Compatibility, tokenizer: str | None) -> LoadedModel:
-    """A checkpoint as a model: see `import_pegasus`; `tokenizer` is a file to use instead of its own."""
+    """Open a checkpoint as a model, see `import_pegasus`; `tokenizer` is a file to use instead of its own."""
     found = import_pegasus(directory, compatibility)
     pieces = pegasus_tokenizer(directory, found.config.vocabulary, tokenizer)
     settings = SummariesSettings(decoder=found.shape, special=found.special)
@@ -234,9 +234,9 @@ def open_pegasus(directory: Path, compatibility: Compatibility, tokenizer: str |
 
 
 def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tokenizer:
-    """The tokenizer of a checkpoint: `file`, `tokenizer.json`, or a SentencePiece model that needs no offset.
+    """Open the tokenizer of a checkpoint: `file`, `tokenizer.json`, or a SentencePiece model without offset.
 
-    Pegasus has no [CLS], [SEP] and [MASK]: where the files name none, its end and its unknown piece do.
+    Pegasus has no [CLS], [SEP] and [MASK]: if the files name none, its end and unknown tokens are used.
     """
     names = special_names(directory)
     settings = read_settings(directory / "tokenizer_config.json")
@@ -251,5 +251,5 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
         if not path.is_file():
             raise ModelError(f"{directory}: no tokenizer: tokenizer.json and spiece.model are missing")
         if (offset := settings.get("offset", _PEGASUS_OFFSET)) != 0:
-            raise ModelError(f"{path}: Pegasus counts its ids from {offset}: a tokenizer.json is needed")
+            raise ModelError(f"{path}: ids of Pegasus have the offset {offset}; a tokenizer.json is needed")
     return open_tokenizer(path, vocabulary, names)

@@ -1,10 +1,10 @@
-"""Search for the best summary: the likeliest token each time, or beams, with a cache of what is computed.
+"""Search for the best summary, greedy or with beams, with a cache of computed keys and values.
 
-What is found equals what HuggingFace's `generate` finds for the same logits and settings. A document's
-summary doesn't depend on the other documents of a call, up to the rounding of the logits.
+Results equal those of HuggingFace's `generate` for the same logits and settings. A document's summary does
+not depend on the other documents of a call, up to rounding of the logits.
 
-Shapes: B documents, N beams, R = B · N rows of summaries (one document's side by side), L tokens of a
-document, T tokens of a summary so far (the start included), V vocabulary, D hidden width, H heads, K head
+Shapes: B documents, N beams, R = B · N rows of summaries (rows of a document are adjacent), L tokens of a
+document, T tokens of a summary so far (including the start), V vocabulary, D hidden width, H heads, K head
 width.
 """
 
@@ -26,7 +26,7 @@ KeysValues = tuple[Tensor, Tensor]
 
 
 class DecoderAttention(nn.Module):
-    """The projections of full attention: of a decoder's layer to the document, or to its own past."""
+    """Projections of full attention: of a decoder layer to the document, or to its preceding tokens."""
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class DecoderAttention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
 
     def keys_values(self, states: Tensor) -> KeysValues:
-        """What is attended to, (…, D) → (B, H, L, K) each."""
+        """Return keys and values of states, (…, D) → (B, H, L, K) each."""
         return split(self.key(states), self.heads), split(self.value(states), self.heads)
 
     def to_document(self, x: Tensor, memory: KeysValues, present: Tensor | None) -> Tensor:
-        """Attend from rows x (R, T, D) to their documents; `present` (B, 1, 1, L) says what isn't padding.
+        """Attend from rows x (R, T, D) to their documents; `present` (B, 1, 1, L) is true except for padding.
 
-        Rows of one document share its keys and values: they are taken as that many more queries.
+        Rows of one document use the same keys and values: they are handled as additional queries.
         """
         documents, each = len(memory[0]), len(x) // len(memory[0])
         q = split(self.query(x), self.heads)  # (R, H, T, K)
@@ -58,10 +58,10 @@ class DecoderAttention(nn.Module):
 
 @dataclass
 class Cache:
-    """What has been computed of documents, and of the summaries so far.
+    """Computed keys and values of documents, and of the summaries so far.
 
-    `memory` holds each layer's keys and values of the documents (B, H, L, K), `present` what of them isn't
-    padding (B, 1, 1, L), None for all; `past` each layer's of the `tokens` tokens before (R, H, T, K).
+    `memory` has each layer's keys and values of documents (B, H, L, K), `past` those of the `tokens` tokens
+    so far (R, H, T, K). `present` (B, 1, 1, L) is true except for padding, or None without padding.
     """
 
     memory: list[KeysValues]
@@ -70,7 +70,7 @@ class Cache:
     tokens: int = 0
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        """Causal attention of new tokens (R, H, T, K) to themselves and the past → (R, T, D); keeps them."""
+        """Attend causally from new tokens (R, H, T, K) to themselves and the past; update it → (R, T, D)."""
         before = 0
         if layer in self.past:
             past_k, past_v = self.past[layer]
@@ -86,7 +86,7 @@ class Cache:
         return out.transpose(1, 2).flatten(2)  # (R, T, D)
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on from these rows (R,), each one of the same document's."""
+        """Continue from these rows (R,), each a row of the same document."""
         self.past = {layer: (k[rows], v[rows]) for layer, (k, v) in self.past.items()}
 
 
@@ -99,10 +99,10 @@ FORBIDDEN = -torch.inf
 
 
 def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: SpecialIds) -> Tensor:
-    """Scores (R, V) of what may follow each of the rows (R, T); the others' are minus infinity.
+    """Return scores (R, V) of the allowed continuations of the rows (R, T); others are minus infinity.
 
-    In this order, as HuggingFace's: repetitions, the end before `min_length`, then the first or last token
-    where one is forced, whose score becomes 0.
+    Constraints in this order, as in HuggingFace: repetitions, the end before `min_length`, and a forced first
+    or last token, whose score becomes 0.
     """
     tokens = rows.shape[1]
     if search.no_repeat:
@@ -118,7 +118,7 @@ def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: Spe
 
 
 def _without_repetitions(scores: Tensor, rows: Tensor, size: int) -> Tensor:
-    """Forbid what would make the last `size` tokens of a row the same as some earlier ones."""
+    """Forbid tokens for which the last `size` tokens of a row would repeat earlier ones."""
     tokens = rows.shape[1]
     if tokens < size:
         return scores
@@ -131,22 +131,22 @@ def _without_repetitions(scores: Tensor, rows: Tensor, size: int) -> Tensor:
 
 
 NOTHING = -1e9
-"""The score of a summary that isn't there: below that of any summary."""
+"""Score of a missing summary: below that of any summary."""
 
 
 class BeamDecoder(nn.Module):
-    """An encoder of documents, and a decoder that makes logits of the next token; see `network`."""
+    """An encoder of documents, and a decoder with logits of the next token; see `network`."""
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Documents' ids (B, L), padded on the right, of these lengths (B,) → (B, L, D)."""
+        """Encode documents (B, L), padded on the right, with lengths (B,) → (B, L, D)."""
         raise NotImplementedError
 
     def to_document(self) -> list[DecoderAttention]:
-        """The decoder layers' attention to the document, the first one's first."""
+        """Return the decoder layers' attention to the document, from the first layer on."""
         raise NotImplementedError
 
     def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
-        """Get ready to decode, from what `encode` gave (B, L, D)."""
+        """Return the initial cache for decoding, from the output of `encode` (B, L, D)."""
         tokens, present = hidden.shape[1], None
         if lengths is not None and not bool((lengths == tokens).all()):
             places = torch.arange(tokens, device=hidden.device)
@@ -154,11 +154,11 @@ class BeamDecoder(nn.Module):
         return Cache([part.keys_values(hidden) for part in self.to_document()], present)
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
-        """Logits (R, T, V) of what follows each of the tokens ids (R, T), which follow those in `cache`."""
+        """Return logits (R, T, V) of the token after each of ids (R, T), which follow those in `cache`."""
         raise NotImplementedError
 
     def forward(self, ids: Tensor, lengths: Tensor | None, targets: Tensor) -> Tensor:
-        """Logits (B, T, V) of what follows each token of the summaries' `targets` (B, T); for training."""
+        """Return logits (B, T, V) of the token after each of the summaries' `targets` (B, T) in training."""
         return self.decode(targets, self.begin(self.encode(ids, lengths), lengths))
 
 
@@ -166,10 +166,10 @@ class BeamDecoder(nn.Module):
 def search_summaries(
     network: BeamDecoder, hidden: Tensor, lengths: Tensor | None, search: SearchConfig, special: SpecialIds
 ) -> list[list[int]]:
-    """The summary of each document, as token ids without the start; one that came to its end has `end` last.
+    """Return the summary of each document, as token ids without the start; finished summaries end with `end`.
 
-    `hidden` is what the network's encoder gave (B, L, D), `lengths` the documents' true ones (B,); None: no
-    padding.
+    `hidden` is the output of the network's encoder (B, L, D), `lengths` are the documents' true lengths (B,);
+    None: no padding.
     """
     if search.max_length < 2 or not len(hidden):
         return [[] for _ in hidden]
@@ -195,14 +195,14 @@ def _greedy(
 
 @dataclass
 class _FinishedSummaries:
-    """The best whole summaries of each document, by their scores; places without one score `NOTHING`."""
+    """The best finished summaries of each document with their scores; empty places score `NOTHING`."""
 
     rows: Tensor  # (B, N, max_length)
     scores: Tensor  # (B, N), with the length penalty
     filled: Tensor  # (B, N)
 
     def add(self, rows: Tensor, scores: Tensor, ended: Tensor) -> None:
-        """Keep the best of these (B, N, T + 1) too, where they `ended` (B, N)."""
+        """Add those of the rows (B, N, T + 1) that `ended` (B, N), and keep the best."""
         wide = self.rows.new_full((*rows.shape[:2], self.rows.shape[2]), 0)
         wide[:, :, : rows.shape[2]] = rows
         scores = torch.cat([self.scores, scores.masked_fill(~ended, NOTHING)], 1)
@@ -214,22 +214,22 @@ class _FinishedSummaries:
 def _beam_search(
     network: BeamDecoder, cache: Cache, begun: Tensor, search: SearchConfig, special: SpecialIds
 ) -> Tensor:
-    """(B, max_length): the best summary of each document, what stands behind its end meaning nothing.
+    """Return the best summary of each document, (B, max_length); tokens after its end are meaningless.
 
-    Each step takes the 2 N best continuations of a document's beams. Those of the first N that end are whole
-    summaries; the N best that don't end are the next beams. There are always so many, as no beam ends in more
-    than one way.
+    Each step takes the 2 N best continuations of a document's beams. Those among the first N that end are
+    finished summaries; the N best that do not end are the next beams. There are always enough, because a beam
+    ends with a single token.
     """
     documents, beams, device = len(begun), search.beams, begun.device
     rows = begun[:, None].repeat(1, beams, 1)
     scores = torch.full((documents, beams), NOTHING, device=device)
-    scores[:, 0] = 0  # else all beams would be the same
+    scores[:, 0] = 0  # otherwise all beams would be equal
     whole = _FinishedSummaries(
         rows.new_full((documents, beams, search.max_length), special.end),
         torch.full_like(scores, NOTHING),
         torch.zeros_like(scores, dtype=torch.bool),
     )
-    closed = torch.zeros(documents, dtype=torch.bool, device=device)  # nothing better can come
+    closed = torch.zeros(documents, dtype=torch.bool, device=device)  # no improvement is possible
     while True:
         flat = rows.flatten(0, 1)  # (R, T)
         logits = network.decode(flat[:, -1:], cache)[:, -1].float()
@@ -241,7 +241,7 @@ def _beam_search(
 
         tokens = candidates.shape[2]
         ended = (token == special.end) | (tokens == search.max_length)
-        # Of a document that nothing better can come of, or that has enough, none is added.
+        # Add nothing to a document that cannot improve, or has enough summaries.
         full = closed | (whole.filled.all(1) & (search.early_stopping is True))
         penalised = best[:, :beams] / (tokens - 1) ** search.length_penalty
         whole.add(candidates[:, :beams], penalised, ended[:, :beams] & ~full[:, None])
@@ -259,10 +259,10 @@ def _beam_search(
 
 
 def _can_improve(scores: Tensor, whole: _FinishedSummaries, tokens: int, search: SearchConfig) -> Tensor:
-    """Whether the best open beam of a document may beat the worst of its whole summaries, (B,).
+    """Return whether the best open beam of a document may beat the worst of its finished summaries, (B,).
 
-    A guess, as published with the libraries that beams were first used in: the score that it would have at
-    its present length; with `never`, where length is rewarded, at the greatest.
+    A heuristic, as in the original libraries: the score at the current length; with `never`, and if length is
+    rewarded, at the maximum length.
     """
     rewarded = search.early_stopping == "never" and search.length_penalty > 0
     length = (search.max_length if rewarded else tokens) - 1
@@ -279,10 +279,10 @@ def summarize(
     device: torch.device,
     batch_size: int,
 ) -> Iterator[list[int]]:
-    """Token ids of each document's summary, in their order.
+    """Yield the token ids of each document's summary, in order.
 
-    Every document is encoded by itself. On a CPU its summary is searched for by itself too, so that no bit
-    depends on other documents; elsewhere those of `batch_size` documents are, side by side.
+    Every document is encoded separately. On a CPU, its summary is also searched separately, so that no bit
+    depends on other documents; on other devices, `batch_size` documents are searched together.
     """
     together = 1 if device.type == "cpu" else batch_size
 

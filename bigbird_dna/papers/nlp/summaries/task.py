@@ -1,9 +1,9 @@
-"""Summarization: training, prediction and figures (App. E.5).
+"""Summarization: training, prediction and metrics (App. E.5).
 
-ROUGE is that of the library `rouge-score`, which is Google's own (Lin 2004). Words are stemmed (Porter),
-letters in lower case and everything but letters and digits left out, as in the papers' figures. ROUGE-Lsum
-goes sentence by sentence: a text with line breaks has a sentence a line, as the highlights of CNN/DailyMail;
-any other is cut behind '.', '!' or '?' where white space follows.
+ROUGE is computed by the library `rouge-score`, Google's implementation (Lin 2004). Words are stemmed (Porter)
+and in lower case, with letters and digits only, as in the papers. ROUGE-Lsum compares sentences: a text with
+line breaks has one sentence per line, like the highlights of CNN/DailyMail; other texts are divided after
+'.', '!' or '?' followed by white space.
 
 Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary.
 """
@@ -46,19 +46,19 @@ from bigbird_dna.training.initialization import FREE
 from bigbird_dna.training.loop import Batch
 
 IGNORED = -100
-"""The label of padding, which torch's cross-entropy leaves out."""
+"""The label of padding, which torch's cross-entropy ignores."""
 
 
 class Reader(NamedTuple):
-    """How documents and summaries become rows of ids."""
+    """Converts documents and summaries to rows of ids."""
 
     tokenizer: Tokenizer
     special: SpecialIds
     form: SummaryForm
-    keep: Literal["first", "last"]  # of a document that is too long
+    keep: Literal["first", "last"]  # part of a longer document that is kept
 
     def document(self, text: str, tokens: int) -> Ids:
-        """Ids of a document, at most `tokens`: in the base form between start and end, else before an end."""
+        """Return the ids of a document, at most `tokens`, with start (base form only) and end."""
         ids = self.tokenizer.encode(text)
         first = [self.special.start] if self.form == "base" else []
         room = tokens - len(first) - 1
@@ -67,7 +67,7 @@ class Reader(NamedTuple):
         return np.concatenate([first, ids, [self.special.end]]).astype(np.int32)
 
     def summary(self, text: str, tokens: int) -> Ids:
-        """Ids of a summary with its end, at most `tokens` with the start that isn't among them."""
+        """Return the ids of a summary with its end, but without the start; at most `tokens` with both."""
         return np.append(self.tokenizer.encode(text)[: tokens - 2], self.special.end).astype(np.int32)
 
     def text(self, ids: Iterable[int]) -> str:
@@ -76,7 +76,7 @@ class Reader(NamedTuple):
 
 
 def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
-    """What a decoder reads while it says `labels` (B, T): the start, and each token but the last."""
+    """Return the decoder's input for `labels` (B, T): the start token, and each token but the last."""
     before = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == IGNORED, special.pad)
     before[:, 0] = special.start
     return before
@@ -87,11 +87,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-    """Mean F1 over summaries by measure, between 0 and 1; no summaries have none.
+    """Return the mean F1 over summaries by measure, from 0 to 1; empty without summaries.
 
-    ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence of whole
-    summaries, ROUGE-Lsum that of each true sentence with the union of the predicted ones (the papers'
-    "ROUGE-L" of summaries of several sentences).
+    ROUGE-1 and -2 count common words and pairs of words; ROUGE-L uses the longest common subsequence of
+    complete summaries. ROUGE-Lsum uses that of each true sentence with the union of the predicted sentences
+    (the papers' "ROUGE-L" for summaries of several sentences).
     """
     scorer = extra("rouge_score.rouge_scorer").RougeScorer([*MEASURES], use_stemmer=True)
     sums = dict.fromkeys(MEASURES, 0.0)
@@ -103,7 +103,7 @@ def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
 
 
 def sentences(text: str) -> str:
-    """A text with a sentence a line."""
+    """Return a text with one sentence per line."""
     text = text.strip()
     lines = text.splitlines() if "\n" in text else _SENTENCE_END.split(text)
     return "\n".join(line.strip() for line in lines if line.strip())
@@ -120,7 +120,7 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         self.reader = Reader(self.tokenizer, task.settings.special, task.section.form, task.section.keep)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Records of a training step, in an order drawn for each epoch."""
+        """Return records of a training step, in an order drawn per epoch."""
         chosen = self.drawn(step, first, count)
         tokens = self.config.tokens_at(step, self.lengths["document"])
         return self._rows([self.train[index] for index in chosen], tokens)
@@ -135,11 +135,11 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         return {"tokens": float((batch["labels"] != IGNORED).sum())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
+        """Return the mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
         return self._loss(network, batch, self.config.label_smoothing)[0] / totals["tokens"]
 
     def _loss(self, network: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
-        """The sum over tokens, and how many of them are the likeliest."""
+        """Return the sum over tokens, and the number of tokens that are the likeliest."""
         wanted = batch["labels"]
         logits = network(batch["ids"], batch["lengths"], decoder_input(wanted, self.reader.special)).float()
         loss = F.cross_entropy(
@@ -152,9 +152,9 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         return loss, ((logits.argmax(-1) == wanted) & (wanted != IGNORED)).sum()
 
     def metrics(self, network: nn.Module) -> dict[str, float]:
-        """Of held-out summaries the cross-entropy in nats a token, and the share of the likeliest tokens.
+        """Return the cross-entropy of held-out summaries in nats per token, and the accuracy of their tokens.
 
-        Each document is a call of its own.
+        Each document is a separate call.
         """
         device = self.world.device
 
@@ -174,7 +174,7 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         return {"loss": loss / tokens, "token_accuracy": right / tokens}
 
 
-# Columns of the public data sets: XSum's, arXiv's and PubMed's, BigPatent's, CNN/DailyMail's.
+# Columns of the public data sets: XSum, arXiv and PubMed, BigPatent, CNN/DailyMail.
 _DOCUMENTS = ("document", "article", "description")
 _SUMMARIES = ("summary", "abstract", "highlights")
 
@@ -186,7 +186,7 @@ class Summary(Record):
 
 
 class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
-    """A summary of each document."""
+    """Predicts a summary of each document."""
 
     kind = "summaries"
     record_type = SummaryRecord
@@ -194,14 +194,14 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     predicted_key = "summary"
     predicted = "summaries"
     settings_type = SummariesSettings
-    model_name = "a summariser"
+    model_name = "a summarization model"
     objective_type = SummariesObjective
     config: SummariesTrainingConfig
 
     @cached_property
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
-        """A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole; of any other model the
-        encoder is, for the base form, and attention to the document is fresh.
+        """Use all of a BigBird-Pegasus checkpoint or of a summarization model; of any other model, use the
+        encoder, for the base form with newly initialized cross-attention.
         """
         section, name = self.section, self.section.start.model
         directory = None if name is None else Path(name)
@@ -215,16 +215,16 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
             if section.form != model.settings.form:
                 raise ConfigError(f"form {section.form}: {directory} is of the form {model.settings.form}")
             if section.decoder not in (None, model.settings.decoder):
-                raise ConfigError(f"decoder: {directory} has another ({model.settings.decoder})")
+                raise ConfigError(f"decoder: must equal that of {directory}: {model.settings.decoder}")
             changes = free_changes(model.config, section.encoder, FREE - {"max_length"}, directory)
             config = EncoderConfig(**{**model.config.model_dump(), **changes})
-            log(f"{directory}: its weights are the start")
+            log(f"{directory}: used as initial weights")
             files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
             sha256 = model.sha256 or " ".join(checksum(path) for path in files)
             start = TextStart(config, model.tokenizer, model.network.state_dict(), sha256, str(directory))
             return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
         if directory is not None and section.form == "pegasus":
-            fault = f"{directory} is not a summariser, which the form pegasus begins with"
+            fault = f"{directory} is not a summarization model, which the form pegasus needs"
             raise ConfigError(f"start.model: {fault}")
         start, decoder = make_text_start(section.start, section.encoder, self.texts), None
         own, pieces = start.config, start.tokenizer
@@ -240,7 +240,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
 
     @property
     def settings(self) -> SummariesSettings:
-        """Those of the summarizer that is the start, or as the section says."""
+        """Settings of the initial summarization model, or those of the section."""
         return self._begun[1]
 
     @property
@@ -252,7 +252,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return {**super().identity(), **own, "keep": self.section.keep}
 
     def initialize(self, network: nn.Module) -> None:
-        """Take the start's weights; fresh attention to the document may begin as `match_tokens` has it."""
+        """Take the initial weights; new cross-attention may be initialized by `match_tokens`."""
         fresh = not any("cross" in name for name in self.start.weights)
         if self.config.initial_cross == "matching" and fresh:
             match_tokens(network)
@@ -262,7 +262,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return f"{len(self.records):,} documents with summaries"
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail, by its columns; none: a part is empty."""
+        """Convert a row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail; None if a part is empty."""
         found = {"document": str(column(row, *_DOCUMENTS)), "summary": str(column(row, *_SUMMARIES))}
         return found if all(text.strip() for text in found.values()) else None
 
@@ -273,7 +273,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return None if record.summary and record.summary.strip() else "summary"
 
     def open(self, directory: Path) -> LoadedModel:
-        """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
+        """Open a summarization model, or a checkpoint of BigBird-Pegasus."""
         if is_pegasus(directory):
             return open_pegasus(directory, self.section.start.compatibility, self.section.start.tokenizer)
         return super().open(directory)
@@ -291,11 +291,11 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
 
 
 def _lengths(section: SummariesTaskConfig, positions: int) -> dict[str, int]:
-    """Tokens of documents and summaries; `ConfigError` if a model of so many positions hasn't got them."""
+    """Return the tokens of documents and summaries; `ConfigError` if the model has too few positions."""
     found = {"document_tokens": section.document_tokens, "search.max_length": section.search.max_length}
     for key, value in found.items():
         if value > positions:
-            raise ConfigError(f"{key} {value} is above the model's {positions} positions")
+            raise ConfigError(f"{key} {value}: must be at most the model's {positions} positions")
     return dict(zip(("document", "summary"), found.values(), strict=True))
 
 
