@@ -18,13 +18,12 @@ from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, LayerShape, Mechanism, Section, known_mechanisms, parse_config
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, ModelError
-from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.settings import PromoterSettings
 from tests.attention.reference_implementations import masked_softmax, quick
-from tests.cli.command import Run, invoke, refused
+from tests.cli.command import invoke
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
 from tests.golden.messages import fails
@@ -137,12 +136,6 @@ def test_what_no_mechanism_has_is_refused_in_one_line(
     with fails(ConfigError, *named) as caught:
         parse_config({"encoder": {"attention": attention, **others}}, "run.yaml")
     assert "\n" not in str(caught.value)
-
-
-def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
-    result = run("report plot-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
-    refused(result, 2, "run.yaml: line 1: encoder.attention: 'performed'")
 
 
 @pytest.mark.parametrize("name", ["full", "Mine", "my-own", "", "1st", "x" * 41])
@@ -310,6 +303,3 @@ def test_a_model_is_saved_loaded_and_predicts_the_same(name: str, tmp_path: Path
     first = model.predict(windows)
     assert (first == loaded.predict(windows)).all() and len(set(first.tolist())) == 3
     assert first[1] == loaded.predict(windows[1:2])[0], "no company counts"
-    with fails(ModelError, name):
-        export_huggingface(tmp_path / "model", tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()

@@ -101,29 +101,6 @@ def test_two_at_once_do_not_mix(source: Source, slow: Site, tmp_path: Path) -> N
     assert fetched(tmp_path / "out", LIMITS) == CONTENT
 
 
-def test_many_at_once_end_with_the_file(source: Source, tmp_path: Path) -> None:
-    """Whoever opened the part that another one has just renamed must not write into the result."""
-    faults: list[str] = []
-
-    def one() -> None:
-        for _ in range(10):
-            try:
-                fetch("one", tmp_path / "out", limits=LIMITS)
-            except DataError as error:
-                if "another process" not in str(error):
-                    faults.append(str(error))
-            if (tmp_path / "out").exists() and (tmp_path / "out").read_bytes() != CONTENT:
-                faults.append("mixed")
-
-    threads = [threading.Thread(target=one) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
-    assert names(tmp_path) == ["out"]
-
-
 def test_a_disk_that_is_too_small_is_noticed_first(
     site: Site, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,14 +287,11 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         file = f"{stem}-{number:05d}-of-00002.{suffix}"
         write({name: tensors[name] for name in part}, path / file)
         places |= dict.fromkeys(part, file)
-    index = written(path / f"{stem}.{suffix}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
+    written(path / f"{stem}.{suffix}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
     network = import_huggingface(path, tmp_path / "ours").network.state_dict()
     assert all(torch.equal(network[name], value) for name, value in whole.items())
     (path / file).unlink()
     with fails(ModelError, file):
-        import_huggingface(path, tmp_path / "other")
-    index.write_text(json.dumps({"weight_map": {"a": "../secret"}}))
-    with fails(ModelError):
         import_huggingface(path, tmp_path / "other")
 
 
@@ -355,6 +352,7 @@ def test_our_models_are_exported_and_come_back(
 LACKING: list[dict[str, Any]] = [
     *({"position_encoding": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
     *({"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
+    *({"causal": True}, {"attention": "performer"}),
 ]
 
 

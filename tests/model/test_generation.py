@@ -12,7 +12,6 @@ from torch import Tensor
 from bigbird_dna.config import EncoderConfig, known_mechanisms, load_config, parse_config
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
-from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, Sampling, keeps_keys
 from bigbird_dna.model.generation import LEAST_MASKED, fitting, masked_fraction, most_read
 from bigbird_dna.model.heads import PretrainingNetwork
@@ -105,9 +104,6 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(
 @pytest.mark.parametrize(
     "values",
     [
-        {"attention_backend": "dense"},
-        {"attention_backend": "blocked"},
-        {"attention_backend": "native"},
         {"relative_max_distance": 4},
         {"position_encoding": "rotary"},
         {"reversible": True},
@@ -115,10 +111,10 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(
     ],
     ids=str,
 )
-def test_nor_does_it_by_any_route_or_part(values: dict[str, Any]) -> None:
-    check(encoder("bigbird", **values))
-    if values.get("attention_backend") != "native":
-        check(encoder("bigbird", **values), torch.float64)
+def test_nor_does_it_by_any_part(values: dict[str, Any]) -> None:
+    """By any route is the promise of attention itself."""
+    for dtype in (torch.float32, torch.float64):
+        check(encoder("bigbird", **values), dtype)
 
 
 def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
@@ -132,11 +128,6 @@ def test_pretraining_refuses_what_it_has_no_use_for(values: dict[str, Any]) -> N
     with fails(ConfigError):
         parse_config({"encoder": {"causal": True}, "pretraining": values})
     parse_config({"encoder": {"causal": False}, "pretraining": values})
-
-
-def test_huggingface_has_no_counterpart() -> None:
-    with fails(ModelError):
-        huggingface_config(encoder("full"), None, "model")
 
 
 def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:

@@ -185,11 +185,9 @@ def test_the_command_writes_what_loading_gives(
 @pytest.mark.parametrize(
     ("model", "out", "words", "error"),
     [
-        ("learned", "new", ("--positions", 32), ModelError),
         ("learned", "new", ("--positions", 64), UsageError),
         ("learned", "new", ("--positions", 99, "--method", "copy"), UsageError),
         ("rotary", "new", ("--positions", 99), ModelError),
-        ("none", "new", ("--positions", 99), ModelError),
         ("learned", "learned", ("--positions", 99), UsageError),
         ("learned", "t.model", ("--positions", 99), UsageError),
     ],

@@ -125,8 +125,6 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     assert figures(home)["f1"] == pytest.approx(0.4)  # two of eight are of that class
     done(run, config, "far", "finetune", more=right)
     assert "f1" in json.loads((home / "model/metrics.json").read_text())
-    write_lines(home / "predictions.jsonl", {"id": "1", "label": "mother harbour"})
-    mistake(run, 1, "evaluate", config, "far", "predictions.jsonl", "'2'")
     bad, page = write_lines(tmp_path / "bad.json", []), tmp_path / "x.html"
     message(refused(run("nlp", "report", bad, "-o", page), 1), bad)
     assert not page.exists()
@@ -154,8 +152,6 @@ FAULTS: list[tuple[Any, ...]] = [
     ),
     (SUMMARIES, "", [{"document": "a"}], "'1'"),
     (SUMMARIES, "", [{"id": "2", "document": "a", "summary": "b"}] * 2, "'2'"),
-    (SUMMARIES, "", [{"document": "", "summary": "b"}], "line 1: document"),
-    (SUMMARIES, "", [{"text": "a", "summary": "b"}], "line 1"),
 ]
 
 

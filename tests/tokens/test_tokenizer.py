@@ -17,7 +17,7 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.batching import window_rows
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
-from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, require_dna
+from bigbird_dna.tokens.interface import Tokenizer, mask_tokens, require_dna
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import merge_by_hand, text_model, unigram
@@ -335,15 +335,6 @@ def test_a_model_may_have_more_ids_than_pieces(full: Tokenizer) -> None:
     assert wide.base_ids.tolist() == full.base_ids.tolist() and wide.piece_lengths[120:].sum() == 0
     with fails(ModelError):
         JsonTokenizer(content(), None, 100)
-
-
-def test_masking_and_windows_work_with_it(full: Tokenizer) -> None:
-    (row,) = window_rows(full, [random_dna(300, 1) + "N" * 20], 4096, 0.5)
-    assert row[0] == full.cls_id and row[-1] == full.sep_id
-    inputs, labels = mask_tokens(row, np.random.default_rng(0), 0.3, full, hide_all=True)
-    chosen = labels != NOT_MASKED
-    assert chosen.any() and (inputs[chosen] == full.mask_id).all()
-    assert np.isin(labels[chosen], full.base_ids).all()
 
 
 def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:

@@ -81,14 +81,6 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
         assert job.config.promoters.calibration.negatives == 0
 
 
-def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
-    study = {"tasks": ["chromatin"], "train_fractions": [0.5], "seeds": [1]}
-    text = dry_run(tmp_path, *own_genome(tmp_path, pretraining_study=study))
-    found = jobs(text)
-    assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 2, 2)
-    assert "promoters-" not in text and "layer_probes" not in found
-
-
 def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: str, tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, {"tables": TABLES}), "--", "table5", "table6", "table7")
     found = jobs(text)

@@ -117,6 +117,7 @@ def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) 
     text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
     found = jobs(text)
     assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 6, 6)
+    assert "promoters-" not in text and "layer_probes" not in found
     held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
     genome = stage_configs(text)["tokens"]["genome"]
     assert {key: genome[key] for key in held_out} == held_out

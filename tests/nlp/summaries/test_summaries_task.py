@@ -65,10 +65,9 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
     assert not list((home / "checkpoints").glob("*"))
     # A summarizer is a start as well, which has its tokenizer and its attention.
     (home / "model").rename(tmp_path / "first")
-    for key, value in (("vocabulary", 320), ("compatibility", "none"), ("tokenizer", "x.json")):
-        wrong = write_facts(write, form=form, start={"model": str(tmp_path / "first"), key: value})
-        mistake(run, 2, "finetune", wrong, "facts", f"start.{key} {value}", "first")
     start, training = {"model": str(tmp_path / "first")}, {"batch_size": 2, "steps": 1}
+    wrong = write_facts(write, form=form, start=start | {"vocabulary": 320})
+    mistake(run, 2, "finetune", wrong, "facts", "start.vocabulary 320", "first")
     again = write_facts(write, form=form, start=start, training=training)
     log, *_ = done(run, again, "facts", "finetune").splitlines()
     message(log, tmp_path / "first")

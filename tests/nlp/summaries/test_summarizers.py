@@ -89,25 +89,6 @@ def test_beams_of_a_document_share_it(form: str) -> None:
         torch.testing.assert_close(after[:, 0], of_each[rows, 4], atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_decoder_sees_its_past_and_its_document_alone(form: str) -> None:
-    network = summarizer(form)
-    ids, targets = drawn(2, 30), drawn(2, 8, seed=1)
-    with torch.no_grad():
-        before = network(ids, torch.tensor([30, 17]), targets)
-        changed = targets.clone()
-        changed[:, 5] = 39
-        after = network(ids, torch.tensor([30, 17]), changed)
-        assert torch.equal(before[:, :5], after[:, :5])
-        assert not torch.allclose(before[:, 5:], after[:, 5:])
-        other = ids.clone()
-        other[1, 17:] = 7  # padding
-        other[0, 29] = 39 if ids[0, 29] != 39 else 38
-        after = network(other, torch.tensor([30, 17]), targets)
-        torch.testing.assert_close(before[1], after[1], atol=1e-12, rtol=0)
-        assert not torch.allclose(before[0], after[0])
-
-
 def test_the_base_form_is_the_encoder_and_attention_to_the_document() -> None:
     network = summarizer("base")
     assert isinstance(network, SharedSummarizer)
