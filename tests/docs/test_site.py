@@ -16,6 +16,7 @@ from bigbird_dna.config import Config, Section
 from docs.generators.markdown import escaped
 from docs.generators.python_names import docstring_parts
 from docs.generators.root_pages import relinked
+from tests.conftest import REPOSITORY
 from tests.html_pages import HtmlPage
 
 
