@@ -144,7 +144,7 @@ class PretrainingObjective:
         return loss + pairs / totals["pairs"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return bits per base and accuracy on fixed held-out tokens, and next-sentence accuracy if trained."""
+        """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
         held_out, world = self.held_out, self.world
         predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
         own = predicted.own
@@ -184,7 +184,7 @@ class PretrainingObjective:
 
 
 def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
-    """Log if pairs cannot reach much of a store: inputs begin at sentences, and short documents limit them."""
+    """Log if pairs cover too little of a store: inputs begin at sentences and end with their documents."""
     for length, drawn_by in samplers:
         if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
             log(
@@ -298,8 +298,8 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
 def neighbor_vectors(
     ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
 ) -> Floats:
-    """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), from co-occurrences with
-    both neighbors within documents, which begin at `bounds`."""
+    """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), computed from their left
+    and right neighbors within documents, which begin at `bounds`."""
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)
