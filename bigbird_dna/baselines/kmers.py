@@ -47,7 +47,7 @@ def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def other_strand(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The reverse complements of windows, (N, L)."""
+    """Return the reverse complements of windows, (N, L)."""
     return np.ascontiguousarray(_OTHER_STRAND[codes[:, ::-1]])
 
 
@@ -140,7 +140,7 @@ class LogisticBaseline(ABC):
         y = np.asarray(labels).astype(np.int64)
         x = self.features(sequences)
         if x.shape[0] != len(y):
-            raise ValueError(f"{x.shape[0]} sequences but {len(y)} labels")
+            raise ValueError(f"expected one label per sequence, found {len(y)} for {x.shape[0]} sequences")
         if set(np.unique(y)) != {0, 1}:
             raise ValueError(f"labels must contain both 0 and 1, not {sorted(set(y.tolist()))}")
         self.penalty = self._choose_penalty(x, y)
@@ -148,12 +148,12 @@ class LogisticBaseline(ABC):
         return self
 
     def predict(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Probability of label 1, (N,)."""
+        """Return the probabilities of label 1, (N,)."""
         x = self._features_for(sequences)
         return np.asarray(self._pipeline.predict_proba(x)[:, 1] if x.shape[0] else [], np.float64)
 
     def logits(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Log-odds of label 1, (N,): `predict` is their logistic function."""
+        """Return the log-odds of label 1, (N,); `predict` is their logistic function."""
         x = self._features_for(sequences)
         return np.asarray(self._pipeline.decision_function(x) if x.shape[0] else [], np.float64)
 
@@ -294,7 +294,7 @@ class KmerTracks:
         return self
 
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Probabilities (N, T)."""
+        """Return probabilities (N, T)."""
         features = (torch.from_numpy(x) - self._mean) / self._scale
         return torch.sigmoid(features @ self._weight + self._bias).numpy()
 
@@ -327,7 +327,7 @@ class Probe(NamedTuple):
     penalty: float  # the chosen inverse strength
 
     def predict(self, vectors: Matrix) -> NDArray[np.float64]:
-        """Probability of label 1 (N,) for vectors (N, D)."""
+        """Return the probabilities of label 1 (N,) for vectors (N, D)."""
         from scipy.special import expit
 
         return np.asarray(expit(vectors @ self.weights + self.bias), np.float64)

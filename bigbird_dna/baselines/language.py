@@ -91,7 +91,7 @@ class DocumentBases:
         self._starts = np.cumsum(self.lengths) - self.lengths
 
     def codes(self, document: Tokens) -> NDArray[np.uint8]:
-        """Base codes of a document, (bases,)."""
+        """Return the base codes of a document, (bases,)."""
         lengths = self.lengths[document]
         ends = np.cumsum(lengths)
         where = np.repeat(self._starts[document] - ends + lengths, lengths)
@@ -211,7 +211,7 @@ def fit_language_baselines(
     bases, orders = BaseModel(markov, token_bases), range(base_order + 1)
 
     def best_order(view: View) -> int:
-        """The order with the fewest bits on the chosen validation tokens."""
+        """Return the order with the fewest bits on the chosen validation tokens."""
         tried = progress(orders, "orders of Markov models", len(orders))
         return int(np.argmin([bases.bits(validation, order, view, chosen).sum() for order in tried]))
 
