@@ -55,7 +55,7 @@ _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their
 def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Calibration | None:
     """Return the calibration fitted to the validation rows of `predictions`; None if a class has too few.
 
-    Extra negatives are included, but the total weight of all negatives stays as without them.
+    Extra negatives are included, but the total weight of all negatives is unchanged.
     """
     predictions = predictions.sort_values(KEY, kind="stable")  # order of a file, for the same rounding
     rows = predictions[predictions["split"] == "valid"]
@@ -207,7 +207,7 @@ def _install(model: LoadedModel, calibration: Calibration, output: Path | None, 
     methods = [one.map.method for one in calibration.tracks if not one.shared]
     parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
     if shared := len(calibration.tracks) - len(methods):
-        parts.append(f"{shared:,} with too few positives or negatives by one map for all tracks")
+        parts.append(f"{shared:,} with one common map: too few positives or negatives")
     log(f"{output or model.path}: calibrated {what} ({', '.join(parts)})")
     return calibration
 

@@ -118,7 +118,7 @@ def compare_pretraining(
 def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
     """Load models; the keys are their paths."""
     if not paths:
-        raise UsageError("needs at least one model to compare")
+        raise UsageError("at least one model is needed for the comparison")
     opened: dict[str, LoadedModel] = {}
     for path in paths:
         if str(path) in opened:
@@ -168,9 +168,9 @@ class SpanBaselines(NamedTuple):
 
 
 def fit_span_baselines(reference: Path, contigs: Sequence[Codes], drawn: "Drawn", seed: int) -> SpanBaselines:
-    """Fit Markov models to both strands of contigs. Strengths and orders are chosen on a tenth of the segments
-    (see `parts`), orders on spans like those in `drawn`; the final counts include that tenth. Orders with
-    many more contexts than bases are not tried."""
+    """Fit Markov models to both strands of contigs. Strengths and orders are chosen on a tenth of the
+    segments (see `parts`), orders on spans like those in `drawn`. The final counts include that tenth.
+    Orders with many more contexts than bases are not tried."""
     kept, chosen = (parts(contigs, choosing=choosing) for choosing in (False, True))
     size, context = sum(map(len, contigs)), drawn.context
     choosing = draw_spans(chosen, span=drawn.span, context=context, count=CHOOSING, seed=(seed, 1)).windows
@@ -224,7 +224,7 @@ class Drawn(NamedTuple):
 def draw_spans(
     contigs: Sequence[Codes], *, span: int, context: int, count: int, seed: tuple[int, ...]
 ) -> Drawn:
-    """Draw at most `count` nonoverlapping spans, uniformly over all such sets; return them in contig order."""
+    """Draw at most `count` nonoverlapping spans, uniformly over such sets; return them in contig order."""
     rng = np.random.default_rng(seed)
     width = 2 * context + span
     starts = [_window_starts(codes, width) for codes in contigs]  # windows without N
@@ -354,7 +354,7 @@ def span_bits(
             rows = [row for inputs in some for row in inputs.rows(tokenizer)]
             scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=INPUTS, device=device)
             if np.isnan(scores).any():
-                raise ModelError(f"{model.name}: its predictions are not finite")
+                raise ModelError(f"{model.name}: the model's predictions are not finite")
             ends = np.cumsum([len(inputs.numbers) for inputs in some])
             for inputs, part in zip(some, np.split(scores, ends[:-1]), strict=True):
                 yield inputs.bits(part)

@@ -298,8 +298,8 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
 def neighbor_vectors(
     ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
 ) -> Floats:
-    """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), computed from their left
-    and right neighbors within documents, which begin at `bounds`."""
+    """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), from the counts of both
+    neighbors within documents, which begin at `bounds`."""
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)
