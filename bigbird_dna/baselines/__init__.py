@@ -1,1 +1,1 @@
-"""Comparators that need no neural network: n-grams of tokens, k-mers of bases."""
+"""Baselines without neural networks: n-grams over tokens, k-mers of bases."""

@@ -1,8 +1,8 @@
-"""Logistic regressions on k-mers, on the base at each position, on k-mers for each track, and on vectors.
+"""Logistic regressions on k-mers, on the base at each position, on k-mers per track, and on vectors.
 
-A promoter baseline reads a sequence in the direction in which it is given: a window on the minus strand is
-the reverse complement of the reference. Tracks have no strand: for them a k-mer and its reverse complement
-are one.
+A promoter baseline reads a sequence in the given direction: a window on the minus strand is the reverse
+complement of the reference. Tracks have no strand: they count a k-mer and its reverse complement as one
+feature.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bigbird_dna.genome.sequence import UNKNOWN
 
 # Axes: N windows, L bases of a window, F features, T tracks.
 
-# Above this k, most k-mers of a window of a few kb are absent and a sparse matrix is smaller.
+# Above this k, most k-mers are absent from a window of a few kb, and a sparse matrix is smaller.
 LARGEST_DENSE_K = 6
 # Strengths of the L2 penalty (on standardized features, loss in nats per label), strongest first.
 TRACK_PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
-ITERATIONS = 60  # of L-BFGS for each penalty
-# Inverse strengths of the L2 penalty that a probe chooses from, from the strongest on.
+ITERATIONS = 60  # L-BFGS iterations per penalty
+# Inverse strengths of the L2 penalty to choose from for a probe, strongest first.
 PROBE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 _OTHER_STRAND = np.array([3, 2, 1, 0, UNKNOWN], np.uint8)
@@ -40,19 +40,19 @@ Matrix = NDArray[np.floating[Any]]
 
 
 def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
-    """Codes (N, L) of sequences of one length; whatever isn't A, C, G or T is an N."""
+    """Codes (N, L) of sequences with the same length; letters other than A, C, G and T are N."""
     if not sequences:
         return np.zeros((0, 0), np.uint8)
     return sequence.base_codes("".join(sequences)).reshape(len(sequences), -1)
 
 
 def other_strand(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The reverse complements of windows, (N, L)."""
+    """Return the reverse complements of windows, (N, L)."""
     return np.ascontiguousarray(_OTHER_STRAND[codes[:, ::-1]])
 
 
 def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
-    """Fraction of each k-mer among the k-mers without N of each sequence, on the strand that is given.
+    """Frequency of each k-mer among a sequence's k-mers without N, on the given strand.
 
     Float32 (N, 4^k), a SciPy CSR matrix above k = 6; column `4^(k−1) c_0 + … + c_{k−1}` with A, C, G, T = 0,
     1, 2, 3. A sequence without any such k-mer has a row of zeros.
@@ -71,7 +71,7 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
 
 
 def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
-    """Frequencies of k-mers, both strands together, in the middle `sizes` bp of each window; (N, F)."""
+    """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
     numbers = np.arange(4**k)
     canonical = np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[1]
     parts = []
@@ -86,10 +86,10 @@ def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDA
 
 
 def position_features(sequences: Sequence[str]) -> Any:
-    """Which base is at each position: a CSR matrix float32 (N, 4 L) of zeros and ones.
+    """One-hot bases at each position: a float32 CSR matrix (N, 4 L).
 
-    Column `4 p + c` is base c at position p with A, C, G, T = 0, 1, 2, 3; an N has no one. `DataError` for
-    sequences that differ in length.
+    Column `4 p + c` is base c at position p with A, C, G, T = 0, 1, 2, 3; an N has only zeros. `DataError`
+    for sequences of different lengths.
     """
     from scipy.sparse import csr_matrix
 
@@ -97,7 +97,7 @@ def position_features(sequences: Sequence[str]) -> Any:
     if len(lengths) > 1:
         raise DataError(
             f"windows of {min(lengths):,} and of {max(lengths):,} bp: the baseline 'position' needs windows "
-            "of one length"
+            "of equal length"
         )
     codes = base_codes(sequences)
     known = codes != UNKNOWN
@@ -110,13 +110,13 @@ def position_features(sequences: Sequence[str]) -> Any:
 class LogisticBaseline(ABC):
     """Logistic regression with an L2 penalty on `features` of each sequence.
 
-    The penalty is the one of `penalties` with the lowest log loss on a fifth of the training rows, drawn
-    with `seed`; the model is then fitted to all training rows. The same input and seed give the same result.
-    Both classes have the same total weight, however many rows they have, so that 0.5 is the threshold.
+    The penalty is the one of `penalties` with the lowest log loss on a fifth of the training rows, drawn with
+    `seed`; the model is then fitted to all training rows. The same input and seed give the same result. Both
+    classes have the same total weight, regardless of their numbers of rows, so that 0.5 is the threshold.
     """
 
     name: str
-    """What messages call the features."""
+    """Name of the features in messages."""
     penalties: ClassVar[tuple[float, ...]]
     """Inverse strengths of the L2 penalty to choose from, as scikit-learn's C."""
     standardized: ClassVar[bool]
@@ -132,28 +132,28 @@ class LogisticBaseline(ABC):
         """Features (N, F), a float32 array or a SciPy CSR matrix."""
 
     def settings(self) -> dict[str, Any]:
-        """What defines the features, fit for JSON."""
+        """Parameters of the features, as JSON values."""
         return {}
 
     def fit(self, sequences: Sequence[str], labels: ArrayLike) -> Self:
-        """Learn from `sequences` with `labels` (N,) of 0 and 1, both of which must occur."""
+        """Fit to `sequences` with `labels` (N,) of 0 and 1, both of which must occur."""
         y = np.asarray(labels).astype(np.int64)
         x = self.features(sequences)
         if x.shape[0] != len(y):
-            raise ValueError(f"{x.shape[0]} sequences but {len(y)} labels")
+            raise ValueError(f"expected one label per sequence, found {len(y)} for {x.shape[0]} sequences")
         if set(np.unique(y)) != {0, 1}:
-            raise ValueError(f"labels must hold both 0 and 1, not {sorted(set(y.tolist()))}")
+            raise ValueError(f"labels must contain both 0 and 1, not {sorted(set(y.tolist()))}")
         self.penalty = self._choose_penalty(x, y)
         self._pipeline = self._fitted(x, y, self.penalty)
         return self
 
     def predict(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Probability of label 1, (N,)."""
+        """Return the probabilities of label 1, (N,)."""
         x = self._features_for(sequences)
         return np.asarray(self._pipeline.predict_proba(x)[:, 1] if x.shape[0] else [], np.float64)
 
     def logits(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Log-odds of label 1, (N,): `predict` is their logistic function."""
+        """Return the log-odds of label 1, (N,); `predict` is their logistic function."""
         x = self._features_for(sequences)
         return np.asarray(self._pipeline.decision_function(x) if x.shape[0] else [], np.float64)
 
@@ -163,7 +163,7 @@ class LogisticBaseline(ABC):
         return self._pipeline[-1]
 
     def _features_for(self, sequences: Sequence[str]) -> Any:
-        """Features (N, F) for a model that has been fitted, else `ValueError`."""
+        """Features (N, F) for a fitted model, else `ValueError`."""
         self._regression()
         return self.features(sequences)
 
@@ -213,52 +213,52 @@ class KmerLogistic(LogisticBaseline):
 
 
 class PositionLogistic(LogisticBaseline):
-    """Logistic regression on the base at each position of windows of one length.
+    """Logistic regression on the base at each position of windows of equal length.
 
-    It is a position weight matrix as long as the window: windows have to be aligned, as those around a
-    transcription start site are. It sees nothing of how bases depend on each other.
+    It is a position weight matrix as long as the window. Windows must be aligned, such as those around a
+    transcription start site. It does not model dependencies between bases.
     """
 
     name = "position"
     penalties: ClassVar = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-    # Scaling the columns of zeros and ones did not improve validation AUROC on yeast promoters.
+    # Scaling the one-hot columns did not improve validation AUROC on yeast promoters.
     standardized = False
 
     def features(self, sequences: Sequence[str]) -> Any:
         return position_features(sequences)
 
     def _features_for(self, sequences: Sequence[str]) -> Any:
-        """`DataError` for windows of another length than those learned from."""
+        """`DataError` for windows with another length than in training."""
         x = super()._features_for(sequences)
         if x.shape[0] and x.shape[1] != self.coefficients.size:
             raise DataError(
-                f"windows of {x.shape[1] // UNKNOWN:,} bp: the baseline 'position' was fitted to windows of "
+                f"windows of {x.shape[1] // UNKNOWN:,} bp: the baseline 'position' was trained on windows of "
                 f"{len(self.coefficients):,} bp"
             )
         return x
 
     @property
     def coefficients(self) -> NDArray[np.float64]:
-        """What each base at each position adds to the log-odds, (L, 4) with columns A, C, G, T."""
+        """Log-odds added by each base at each position, (L, 4) with columns A, C, G, T."""
         return np.asarray(self._regression().coef_, np.float64).reshape(-1, UNKNOWN)
 
     @property
     def intercept(self) -> float:
-        """Log-odds of a window of N only."""
+        """Log-odds of a window of only N."""
         return float(self._regression().intercept_[0])
 
 
 def balanced_log_loss(logits: ArrayLike, labels: NDArray[np.integer[Any]]) -> float:
-    """Mean log loss of log-odds (N,) of label 1, both classes with the same weight; nats."""
+    """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
     losses = np.logaddexp(0, np.where(labels == 1, -1, 1) * np.asarray(logits, np.float64))
     return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))
 
 
 class KmerTracks:
-    """Logistic regressions with an L2 penalty on standardized features, one per track, all fitted at once.
+    """Logistic regressions with an L2 penalty on standardized features, one per track, fitted simultaneously.
 
-    The penalty of each track is the one of `TRACK_PENALTIES` with the least loss on validation windows (the
-    strongest, where it has no positive there).
+    The penalty of each track is the one of `TRACK_PENALTIES` with the lowest loss on validation windows (the
+    strongest, if the track has no positives there).
     """
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class KmerTracks:
     def fit(
         self, x: NDArray[np.float32], y: ArrayLike, x_valid: NDArray[np.float32], y_valid: ArrayLike
     ) -> Self:
-        """Learn from features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
+        """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
         features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
         labels, valid = (torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid))
         self._mean, self._scale = features.mean(0), features.std(0).clamp_min(1e-8)
@@ -280,7 +280,7 @@ class KmerTracks:
         best = torch.full((tracks,), torch.inf)
         self._weight, self._bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
-        for penalty in TRACK_PENALTIES:  # from the strongest on, each fit starts where the last one ended
+        for penalty in TRACK_PENALTIES:  # strongest first; each fit is initialized with the previous one
             weight, bias = _fitted_tracks(features, labels, weight, bias, penalty)
             logits = held_out @ weight + bias
             loss = F.binary_cross_entropy_with_logits(logits, valid, reduction="none").mean(0)
@@ -294,7 +294,7 @@ class KmerTracks:
         return self
 
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Probabilities (N, T)."""
+        """Return probabilities (N, T)."""
         features = (torch.from_numpy(x) - self._mean) / self._scale
         return torch.sigmoid(features @ self._weight + self._bias).numpy()
 
@@ -324,10 +324,10 @@ class Probe(NamedTuple):
 
     weights: NDArray[np.float64]  # (D,)
     bias: float
-    penalty: float  # the inverse strength that was chosen
+    penalty: float  # the chosen inverse strength
 
     def predict(self, vectors: Matrix) -> NDArray[np.float64]:
-        """Probability of label 1 (N,) for vectors (N, D)."""
+        """Return the probabilities of label 1 (N,) for vectors (N, D)."""
         from scipy.special import expit
 
         return np.asarray(expit(vectors @ self.weights + self.bias), np.float64)
@@ -338,16 +338,16 @@ def fit_probe(
 ) -> Probe:
     """Fit a logistic regression on standardized vectors (N, D), for labels of 0 and 1 (N,).
 
-    Both classes weigh alike. The penalty is the one of `PROBE_PENALTIES` with the least log loss on the
-    held-out rows, which nothing is fitted to. The same input gives the same result.
+    Both classes have equal weight. The penalty is the one of `PROBE_PENALTIES` with the lowest log loss on
+    the held-out rows, which are not used for fitting. The same input gives the same result.
     """
     from sklearn.linear_model import LogisticRegression
 
     middle, spread = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
-    spread[spread <= 1e-7 * np.abs(middle)] = 1.0  # nothing but rounding
+    spread[spread <= 1e-7 * np.abs(middle)] = 1.0  # only rounding errors
     x = (vectors - middle) / spread
     probes = []
-    # From the strongest penalty on, each fit from the one before: the weak ones would take longest.
+    # Strongest penalty first, each fit initialized with the previous one: weak penalties would take longest.
     model = LogisticRegression(class_weight="balanced", max_iter=1000, warm_start=True)
     for penalty in PROBE_PENALTIES:
         _fit(model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}")
@@ -355,7 +355,7 @@ def fit_probe(
         probes.append(Probe(weights, float(model.intercept_[0] - middle @ weights), penalty))
 
     def loss(probe: Probe) -> float:
-        """Mean log loss, both classes alike."""
+        """Mean log loss, both classes weighted equally."""
         found = probe.predict(held_out)
         losses = -np.log(np.maximum(np.where(held_out_labels == 1, found, 1 - found), 1e-12))
         return float(np.mean([losses[held_out_labels == label].mean() for label in (0, 1)]))
@@ -364,11 +364,11 @@ def fit_probe(
 
 
 def _fit(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
-    """Fit a model of scikit-learn; the log says where it stopped early."""
+    """Fit a scikit-learn model; early stops are logged."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(x, labels)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        log(f"{what} stopped before it had converged")
+        log(f"{what} stopped before convergence")

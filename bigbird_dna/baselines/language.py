@@ -1,12 +1,11 @@
-"""Baselines of the language model on hidden tokens: what a model of masked tokens, or a causal one, has to
-beat.
+"""Baselines of the language model on hidden tokens, for comparison with masked or causal language models.
 
-All are evaluated on the same hidden tokens, in bits for the bases of each. Those of a plain name see what a
-masked-token model sees: no hidden token tells of another, and contexts end at the nearest one. Those that are
-"told the rest" see every token but the one in question, as a masked-token model does if one token is hidden
-at a time. Beside a causal model they see every token, or base, to the left of the one in question, from its
-document's beginning on, which is more than a causal model sees of an input. Orders, strengths and exponents
-are chosen on hidden validation tokens: where those are the ones that are evaluated, it favors the baselines.
+All are evaluated on the same hidden tokens, in bits for the bases of each token. Those with a plain name have
+the same input as a masked-token model: hidden tokens are unknown to each other, and contexts end at the
+nearest one. Those marked as one at a time have all tokens except the one in question, as if a masked-token
+model had one hidden token at a time. For a causal model, the baselines have every token, or base, to the left
+within the document, which is more than a causal model's input contains. Orders, strengths and exponents are
+chosen on hidden validation tokens: if these are also the evaluated ones, this favors the baselines.
 """
 
 from __future__ import annotations
@@ -53,36 +52,36 @@ PREDICTORS = (
 LEFT_PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
 
 MEMORY = 4 << 30  # bytes for n-grams over tokens
-# Hidden validation tokens, evenly spread, that orders and exponents are chosen on, and bases for strengths.
+# Evenly spaced hidden validation tokens for choosing orders and exponents, and bases for choosing strengths.
 CHOOSING_TOKENS = 4000
 CHOOSING_BASES = 5_000_000
-BATCH = 1 << 22  # bases of documents that are put together
+BATCH = 1 << 22  # bases of concatenated documents
 
 
 class MaskedTokenBits(NamedTuple):
-    """Bits of hidden tokens, document after document."""
+    """Bits of hidden tokens, document by document."""
 
     bits: dict[str, Floats]  # by predictor, (M,)
-    bases: NDArray[np.int64]  # (M,) that each token covers
-    notes: dict[str, str]  # by predictor, what was chosen
+    bases: NDArray[np.int64]  # (M,) bases covered by each token
+    notes: dict[str, str]  # by predictor, the chosen parameters
 
 
 class HiddenSpans(NamedTuple):
-    """The bases of documents, an N between two, and those that hidden tokens cover."""
+    """The bases of documents, separated by N, and the spans covered by hidden tokens."""
 
     codes: NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
     starts: NDArray[np.int64]  # (M,) ascending
     ends: NDArray[np.int64]  # (M,)
 
     def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Bases between each span and the one before it, and the one behind it, (M,) each."""
+        """Bases between each span and the previous one, and the next one, (M,) each."""
         gaps = self.starts[1:] - self.ends[:-1]
         size = len(self.codes)
         return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[-len(self.starts) :]
 
 
 class DocumentBases:
-    """Turns token ids into base codes."""
+    """Conversion of token ids to base codes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,)
@@ -92,14 +91,14 @@ class DocumentBases:
         self._starts = np.cumsum(self.lengths) - self.lengths
 
     def codes(self, document: Tokens) -> NDArray[np.uint8]:
-        """Base codes of a document, (bases,)."""
+        """Return the base codes of a document, (bases,)."""
         lengths = self.lengths[document]
         ends = np.cumsum(lengths)
         where = np.repeat(self._starts[document] - ends + lengths, lengths)
         return self._codes[where + np.arange(len(where))]
 
     def batches(self, documents: Sequence[Tokens], hidden: Iterable[Tokens]) -> Iterator[HiddenSpans]:
-        """Documents put together, some megabases at a time, with the spans of their hidden tokens."""
+        """Concatenated documents, a few megabases at a time, with the spans of their hidden tokens."""
         parts: list[HiddenSpans] = []
         size = 0
         for document, places in zip(documents, hidden, strict=True):
@@ -124,7 +123,7 @@ class BaseModel(NamedTuple):
     def bits(
         self, held_out: MaskedTokens, order: int, view: View, chosen: NDArray[np.integer] | None = None
     ) -> Floats:
-        """Bits (M,) of hidden tokens, of all or of those that are `chosen`, ascending."""
+        """Bits (M,) of all hidden tokens, or of the `chosen` ones, ascending."""
         (seen, both), found, done = view, [np.zeros(0)], 0
         for spans in self.token_bases.batches(*held_out):
             size = len(spans.starts)
@@ -140,18 +139,18 @@ class BaseModel(NamedTuple):
 
 @dataclass(frozen=True)
 class LanguageBaselines:
-    """Fitted predictors; `fit_language_baselines` makes them."""
+    """Fitted predictors, created by `fit_language_baselines`."""
 
     tokens: TokenModels
     bases: BaseModel
     base_orders: dict[View, int]
 
     def evaluate(self, held_out: MaskedTokens) -> MaskedTokenBits:
-        """Bits of hidden tokens; `ValueError` for one that is not made of A, C, G and T alone."""
+        """Bits of hidden tokens; `ValueError` for a token that contains other letters than A, C, G and T."""
         ids = [document[places] for document, places in zip(*held_out, strict=True)]
         lengths = self.bases.token_bases.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
         bits = {UNIFORM: 2.0 * lengths, UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True)}
-        notes = {UNIFORM: "2 bits a base", UNIGRAM: "frequencies of tokens"}
+        notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
         strands = "both strands" if self.bases.markov.both_strands else "one strand"
         several = len(self.base_orders) > 1
         for names, of_tokens in (((TOKENS_LEFT, TOKENS_BOTH), True), ((BASES_LEFT, BASES_BOTH), False)):
@@ -185,20 +184,20 @@ def fit_language_baselines(
     memory: int = MEMORY,
     causal: bool = False,
 ) -> LanguageBaselines:
-    """Fit n-grams over tokens and Markov models over bases to documents, and choose what is to be chosen.
+    """Fit n-grams over tokens and Markov models over bases to documents, and choose their parameters.
 
-    N-grams learn from all documents, or from evenly spread ones that `memory` bytes suffice for; Markov
-    models, whose tables don't grow, from all. `token_order` and `base_order` (0 to 12) are the longest that
-    are tried. With `both_strands` Markov models count the reverse complement of the documents as well;
-    n-grams over tokens can't: give them documents of both strands. Beside a `causal` model all see the left
-    alone.
+    N-grams are fitted to all documents, or to as many evenly spaced ones as `memory` bytes allow. Markov
+    models, whose tables have a fixed size, are fitted to all. `token_order` and `base_order` (0 to 12) are
+    the maximum orders. With `both_strands`, Markov models also count the reverse complement of the documents;
+    n-grams over tokens need documents of both strands instead. For a `causal` model, all baselines use only
+    the left context.
 
-    `ValueError` where there is nothing to learn from, or no hidden validation token.
+    `ValueError` if there is no training token, or no hidden validation token.
     """
     hidden = sum(map(len, validation.hidden))
     if not hidden:
         what = "validation" if causal else "hidden validation"
-        raise ValueError(f"baselines are chosen on {what} tokens, and there are none")
+        raise ValueError(f"baselines need at least one {what} token")
     views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory, views)
@@ -212,7 +211,7 @@ def fit_language_baselines(
     bases, orders = BaseModel(markov, token_bases), range(base_order + 1)
 
     def best_order(view: View) -> int:
-        """The order with the fewest bits on the chosen validation tokens."""
+        """Return the order with the fewest bits on the chosen validation tokens."""
         tried = progress(orders, "orders of Markov models", len(orders))
         return int(np.argmin([bases.bits(validation, order, view, chosen).sum() for order in tried]))
 

@@ -1,28 +1,29 @@
-"""Markov models over bases: the plainest baselines of a DNA language model, made as strong as they get.
+"""Markov models over bases: the simplest baselines of a DNA language model, tuned to be as strong as
+possible.
 
-The probability of a base given the k before it, each order smoothed by the one below:
+The probability of a base given the k preceding bases, with each order smoothed by the next lower one:
 
     P_k(x | c) = (n(cx) + a_k P_{k−1}(x | c')) / (n(c·) + a_k),    P_{−1} = 1/4
 
-n counts in the training sequences (of both strands, unless specified otherwise), c' is c without its oldest
-base, and the strengths a_k are chosen on validation sequences.
+n are counts in the training sequences (of both strands, unless specified otherwise), c' is c without its
+oldest base, and the strengths a_k are chosen on validation sequences.
 
-**What favors these baselines.** Strengths and orders are chosen on validation sequences; where those are
-also the ones that are evaluated, that is a choice after the fact. The bases around a span are all seen, also
-those that are hidden from a masked-token model, unless `before` and `behind` limit how many may be. And the
-length of the span is known to `two_sided`, where the masked-token model has to predict a token among those
-of all lengths. In turn the masked-token model knows where the tokens around it begin and end.
+**Advantages of these baselines.** Strengths and orders are chosen on validation sequences; if these are also
+the evaluated ones, the choice is post hoc. All bases around a span are known, including those hidden from a
+masked-token model, unless `before` and `behind` limit their number. `two_sided` uses the span's length,
+whereas a masked-token model must predict a token among those of all lengths. In turn, the masked-token model
+receives the boundaries of the surrounding tokens.
 
-A word is a run of n bases as a number in base 4 (A 0, C 1, G 2, T 3), the oldest base first. Places of an
-N or beyond an end are in no word.
+A word is a run of n bases as a number in base 4 (A 0, C 1, G 2, T 3), oldest base first. Words contain no N
+and do not extend beyond an end.
 
 The probability of a span x of L bases between l and r (k bases each) under a model of order k is exact:
 
-    P(x | l, r) = P(x r | l) / Σ_y P(y r | l),    P(x r | l) = Π_i P_k(base i | the k before it)
+    P(x | l, r) = P(x r | l) / Σ_y P(y r | l),    P(x r | l) = Π_i P_k(base i | its k preceding bases)
 
-The sum over all 4 ** L spans y goes along the sequence (forward algorithm). A state is the last k bases,
-of which only those inside the span vary: there are 4 ** min(L, k) of them at most. Each base that enters
-multiplies the states by four, up to that many; each base that falls out of the last k is summed over.
+The sum over all 4 ** L spans y runs along the sequence (forward algorithm). A state is the last k bases, of
+which only those inside the span vary: at most 4 ** min(L, k) states. Each base that enters multiplies the
+states by four, up to this number; each base that leaves the last k is summed over.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,15 +37,15 @@ from bigbird_dna.genome.sequence import UNKNOWN
 # Axes: M spans, those of one `_Shape` computed together; S states.
 
 LARGEST_ORDER = 12
-# Longer spans are evaluated with at most this order: 4 ** 8 states take some milliseconds each.
+# Longer spans are evaluated with at most this order: 4 ** 8 states take several milliseconds each.
 LONGEST_STATE = 8
-# No probability is smaller, so that products along a path stay in the range of numbers.
+# Lower limit of probabilities, so that products along a path do not underflow.
 SMALLEST = 1e-9
 _COARSE = 2.0 ** np.arange(-2, 23)
 _FINE = 2.0 ** np.linspace(-0.75, 0.75, 7)
 SLICE = 1 << 22  # bases counted at a time
-STATES = 1 << 17  # of all spans at a time: 1 MB, about a cache's size
-STEPS = 8  # after which the sums are scaled back, so that they stay in the range of numbers
+STATES = 1 << 17  # of all spans computed at a time: 1 MB, about the size of a cache
+STEPS = 8  # steps after which sums are rescaled to avoid underflow
 
 Codes = NDArray[np.integer]  # base codes 0 to 4
 Words = NDArray[np.int64]
@@ -53,10 +54,10 @@ Floats = NDArray[np.float64]
 
 
 class Markov:
-    """Probabilities of bases from the `order` (0 to 12) bases before them, and from those on both sides.
+    """Probabilities of bases given the `order` (0 to 12) preceding bases, or those on both sides.
 
-    Order 12 takes 0.36 GB of counts while it is fitted (0.7 for 1 Gb and more; twice that for a moment), and
-    0.36 GB afterwards.
+    Order 12 needs 0.36 GB for counts during fitting (0.7 for 1 Gb and more; briefly twice that), and 0.36 GB
+    afterwards.
     """
 
     def __init__(self, order: int = LARGEST_ORDER, *, both_strands: bool = True) -> None:
@@ -64,26 +65,26 @@ class Markov:
             raise ValueError(f"order must be from 0 to {LARGEST_ORDER}, not {order}")
         self.order = order
         self.both_strands = both_strands
-        self.strengths: list[float] = []  # a_0 to a_order, once they are chosen
-        self.validation: list[float] = []  # bits per base by order, where the strengths were chosen
+        self.strengths: list[float] = []  # a_0 to a_order, once chosen
+        self.validation: list[float] = []  # bits per base by order, on the data for choosing strengths
         self._counts: list[Counts] = []
         self.tables: list[NDArray[np.float32]] = []  # P_k, (4 ** k, 4), by k
 
     def fit(self, sequences: Iterable[Codes]) -> Self:
         """Count in `sequences`, 1-D arrays of base codes: A 0, C 1, G 2, T 3, N 4; each is read once.
 
-        Nothing is counted over an N or from one sequence to the next.
+        Words never include an N or span two sequences.
         """
         self._counts = count_words(sequences, self.order + 1, both_strands=self.both_strands)
         self.tables, self.strengths, self.validation = [], [], []
         if not self._counts[0].any():
-            raise ValueError("a Markov model needs at least one base to learn from")
+            raise ValueError("a Markov model needs at least one training base")
         return self
 
     def mix(self, sequences: Iterable[Codes]) -> Self:
-        """Choose the strengths, the lowest order first, by the bits of all bases of `sequences`.
+        """Choose the strengths, lowest order first, by the bits of all bases of `sequences`.
 
-        That takes 100 bytes per base: give it some megabases.
+        This needs 100 bytes per base: a few megabases suffice.
         """
         self._require_counts()
         parts, runs = [np.zeros(0, np.int64)], [np.zeros(0, np.int8)]
@@ -94,7 +95,7 @@ class Markov:
             runs.append(np.minimum(run[run > 0], self.order + 1).astype(np.int8))
         ending, known = np.concatenate(parts), np.concatenate(runs)
         if not len(ending):
-            raise ValueError("strengths are chosen on at least one known base")
+            raise ValueError("choosing strengths needs at least one known base")
         probabilities = np.full(len(ending), 0.25)
         strengths = []
         self.validation = []
@@ -110,10 +111,10 @@ class Markov:
         return self.smooth(strengths)
 
     def smooth(self, strengths: Sequence[float]) -> Self:
-        """Turn the counts, which are used up, into probabilities with given strengths a_0 to a_order."""
+        """Convert the counts, which are discarded, to probabilities with given strengths a_0 to a_order."""
         self._require_counts()
         if len(strengths) != self.order + 1 or not min(strengths) > 0:
-            raise ValueError(f"{self.order + 1} strengths above 0 are needed, not {[*strengths]}")
+            raise ValueError(f"expected {self.order + 1} strengths above 0, got {[*strengths]}")
         lower = np.full((1, 4), 0.25, np.float32)
         tables: list[NDArray[np.float32]] = []
         while self._counts:
@@ -136,11 +137,11 @@ class Markov:
         order: int | None = None,
         before: NDArray[np.integer] | None = None,
     ) -> Floats:
-        """Bits (M,) of the bases [start, end) of a sequence, given those before them.
+        """Bits (M,) of the bases [start, end) of a sequence, given the preceding bases.
 
-        Where fewer than `order` bases (None: the model's) are known before a base, up to an N or to the
-        sequence's start, the order is that number. `before` (M,) are the bases that may be seen before
-        each span, None: all. `ValueError` for a span that is empty, reaches over an end, or holds an N.
+        If fewer than `order` bases (None: the model's order) before a base are known, up to an N or the
+        sequence's start, the order is their number. `before` (M,) limits the bases used before each span,
+        None: no limit. `ValueError` for a span that is empty, exceeds an end, or contains an N.
         """
         codes, first, last, order = self._checked(sequence, starts, ends, order)
         lengths = last - first
@@ -164,12 +165,12 @@ class Markov:
         before: NDArray[np.integer] | None = None,
         behind: NDArray[np.integer] | None = None,
     ) -> Floats:
-        """Bits (M,) of the bases [start, end) of a sequence, given those before *and* behind them.
+        """Bits (M,) of the bases [start, end) of a sequence, given the bases on *both* sides.
 
-        Bases on a side count up to the first N or the sequence's end, or as many as `before` and `behind`
-        (M,) allow. If only d < k are known before a base, its probability is that of order d. Spans of more
-        than `LONGEST_STATE` bases are evaluated with that order at most: the sum over paths takes time and
-        memory of 4 ** order. `ValueError` as of `one_sided`.
+        Bases on a side are used up to the first N or the sequence's end, or as many as `before` and `behind`
+        (M,) allow. If only d < k bases before a base are known, its probability is that of order d. Spans of
+        more than `LONGEST_STATE` bases use at most that order, because the sum over paths needs time and
+        memory proportional to 4 ** order. `ValueError` as in `one_sided`.
         """
         codes, first, last, order = self._checked(sequence, starts, ends, order)
         lengths = last - first
@@ -193,42 +194,38 @@ class Markov:
                 path = codes[chosen[:, None] + np.arange(shape.length + shape.right)].astype(np.int64)
                 own = _path(self.tables, shape, context, path)
                 whole = _all_paths(self.tables, shape, context, path)
-                # Rounding alone makes it negative.
+                # Negative only by rounding.
                 bits[members[start : start + chunk]] = np.maximum(whole - own, 0.0)
         return bits
 
     def _require_counts(self) -> None:
         if not self._counts:
-            raise ValueError("the Markov model has no counts: fit it first")
+            raise ValueError("the Markov model has no counts; call fit first")
 
     def _checked(
         self, sequence: Codes, starts: NDArray[np.integer], ends: NDArray[np.integer], order: int | None
     ) -> tuple[Codes, Words, Words, int]:
-        """A sequence, starts and ends (M,) of spans of known bases, and an order; `ValueError` for others."""
+        """A valid sequence, starts and ends (M,) of spans of known bases, and order; else `ValueError`."""
         if not self.tables:
-            raise ValueError("the Markov model has no probabilities: fit and mix it first")
+            raise ValueError("the Markov model has no probabilities; call fit and mix first")
         if order is not None and not 0 <= order <= self.order:
             raise ValueError(f"order must be from 0 to {self.order}, not {order}")
         codes = checked_codes(sequence)
         first, last = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
         if first.ndim != 1 or first.shape != last.shape:
-            raise ValueError(
-                f"starts {first.shape} and ends {last.shape} must be two rows of the same length"
-            )
+            raise ValueError(f"starts {first.shape} and ends {last.shape} must be 1-D with equal lengths")
         wrong = np.flatnonzero((first < 0) | (first >= last) | (last > len(codes)))
         if not wrong.size:
             unknown = np.append(0, np.cumsum(codes >= UNKNOWN))
             wrong = np.flatnonzero(unknown[last] > unknown[first])
         if wrong.size:
             start, end = first[wrong[0]], last[wrong[0]]
-            raise ValueError(
-                f"{start} to {end} is not a stretch of known bases of a sequence of {len(codes)}"
-            )
+            raise ValueError(f"{start} to {end} is not a span of known bases in a sequence of {len(codes)}")
         return codes, first, last, self.order if order is None else order
 
 
 def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
-    """The strength at which the bases cost least: the best of powers of two, then of values around it."""
+    """The strength with the lowest cost: the best power of two, then the best of values around it."""
 
     def cost(strength: float) -> float:
         return -float(np.log((own + strength * lower) / (total + strength)).sum())
@@ -240,11 +237,11 @@ def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
 
 
 def count_words(sequences: Iterable[Codes], longest: int, *, both_strands: bool) -> list[Counts]:
-    """Tables of counts by number of bases, from one to `longest`: table n − 1, (4 ** n,), has words of n.
+    """Tables of counts by number of bases, from one to `longest`: table n − 1, (4 ** n,), counts words of n.
 
-    Every known base is counted once in table n: with the n − 1 bases before it, if that many are known. With
-    both strands the reverse complement of each sequence counts as well. Counts have 4 bytes, and 8 from 1 Gb
-    of both strands on, where they might overflow.
+    Every known base is counted once in table n with the n − 1 preceding bases, if these are known. With both
+    strands, each sequence's reverse complement is also counted. Counts have 4 bytes, or 8 from 1 Gb of both
+    strands on, to avoid overflow.
     """
     tables: list[Counts] = [np.zeros(4**n, np.int32) for n in range(1, longest + 1)]
     places = 0
@@ -257,24 +254,24 @@ def count_words(sequences: Iterable[Codes], longest: int, *, both_strands: bool)
             _count_slice(tables, codes, start, both_strands)
     if both_strands:
         tables[-1] += _turned(tables[-1])
-    # So far a place is in the longest word only that it ends: what the longer ones end with is counted too.
+    # So far each place is counted only in the longest word that ends there; add the shorter words.
     for shorter, longer in zip(reversed(tables[:-1]), reversed(tables), strict=False):
         shorter += longer.reshape(4, -1).sum(0, dtype=longer.dtype)
     return tables
 
 
 def checked_codes(sequence: Codes) -> Codes:
-    """`sequence` itself; `ValueError` unless it is 1-D, of whole numbers from 0 to 4."""
+    """`sequence` itself; `ValueError` unless it is 1-D with integers from 0 to 4."""
     codes = np.asarray(sequence)
     if codes.ndim != 1 or not (np.issubdtype(codes.dtype, np.integer) or not codes.size):
-        raise ValueError(f"bases are a 1-D array of whole numbers, not {codes.ndim}-D {codes.dtype}")
+        raise ValueError(f"bases must be a 1-D array of integers, not {codes.ndim}-D {codes.dtype}")
     if codes.size and not 0 <= codes.min() <= codes.max() <= UNKNOWN:
-        raise ValueError(f"base codes go from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}")
+        raise ValueError(f"base codes must be from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}")
     return codes
 
 
 def words_ending(codes: Codes, bases: int) -> Words:
-    """The word of `bases` that ends at each place, (N,); what is unknown or before the start reads as A."""
+    """The word of `bases` that ends at each place, (N,); unknown bases and places before the start are A."""
     if bases == 1:
         return np.where(codes < UNKNOWN, codes, 0).astype(np.int64)
     half = words_ending(codes, bases // 2)
@@ -283,14 +280,14 @@ def words_ending(codes: Codes, bases: int) -> Words:
 
 
 def _joined(older: Words, newer: Words, bases: int) -> Words:
-    """At each place the word `newer`, of `bases`, behind the word `older` that ends just before it."""
+    """At each place, the word `newer` of `bases`, appended to the word `older` that ends just before it."""
     found = newer.copy()
     found[bases:] += older[:-bases] << 2 * bases
     return found
 
 
 def known_before(codes: Codes) -> NDArray[np.int64]:
-    """How many known bases in a row end at each place, (N,), its own among them; 0 at an N."""
+    """Number of consecutive known bases that end at each place, inclusive, (N,); 0 at an N."""
     places = np.arange(len(codes))
     unknown = np.where(codes < UNKNOWN, -1, places)
     return places - np.maximum.accumulate(unknown) if len(codes) else places
@@ -308,7 +305,7 @@ def turned_word(words: Words, bases: int) -> Words:
 def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: bool) -> None:
     """Count the longest word, up to that of the last table, that ends at each place of a slice.
 
-    On the other strand only words at the ends of a run are counted here: the rest follows from the table.
+    On the other strand, only words at the ends of a run are counted here; the rest is derived from the table.
     """
     longest = len(tables)
     first, stop = max(start - longest + 1, 0), min(start + SLICE, len(codes))
@@ -335,7 +332,7 @@ def _turned(table: Counts) -> Counts:
     grid = table.reshape(4**front, 4**back)
     rows = turned_word(np.arange(4**front), front)
     columns = turned_word(np.arange(4**back), back)
-    # The complement of the back comes first: as many rows at a time as stay in the cache.
+    # The complement of the back comes first; the number of rows at a time fits in the cache.
     found = np.empty((4**back, 4**front), table.dtype)
     for start in range(0, len(found), 64):
         found[start : start + 64] = grid[:, columns[start : start + 64]].T[:, rows]
@@ -343,12 +340,12 @@ def _turned(table: Counts) -> Counts:
 
 
 class _Shape(NamedTuple):
-    """What spans have in common that are evaluated together."""
+    """Common properties of spans that are evaluated together."""
 
     length: int
     order: int
-    left: int  # known bases before, at most `order`
-    right: int  # known bases behind, at most `order`
+    left: int  # known bases to the left, at most `order`
+    right: int  # known bases to the right, at most `order`
 
 
 def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
@@ -363,12 +360,12 @@ def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path
 
 
 def _all_paths(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
-    """Log2 of the sum, over all spans, of their probability and that of the bases behind, (M,)."""
+    """Log2 of the sum, over all spans, of the probability of the span and the bases to its right, (M,)."""
     length, order, left, right = shape
     bits = np.zeros(len(path))
     sums = np.ones((len(path), 1))  # (M, S)
     states = context[:, None]  # (M, S), the last `depth` bases
-    inside = 0  # of them are the span's, the oldest first: S = 4 ** inside
+    inside = 0  # number of the span's bases in a state, oldest first: S = 4 ** inside
     for step in range(length):
         depth = min(left + step, order)
         if inside == order == depth:  # the states are all words of that length, in order
@@ -384,7 +381,7 @@ def _all_paths(tables: list[NDArray[np.float32]], shape: _Shape, context: Words,
         words = states * 4 + path[:, length + step, None]
         sums = sums * tables[depth].ravel()[words]
         states = words % 4 ** min(depth + 1, order)
-        if inside > order - step - 1:  # the span's oldest base isn't among the last `order` any more
+        if inside > order - step - 1:  # the span's oldest base leaves the last `order` bases
             inside -= 1
             sums = sums.reshape(len(path), 4, -1).sum(1)
             states = states[:, : sums.shape[1]]

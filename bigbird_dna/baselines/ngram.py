@@ -4,10 +4,10 @@ Chen & Goodman (1999), eq. 27 ff. With h' the context h without its oldest token
 
     P_k(w | h) = (c(hw) − D(c(hw))) / c(h·) + gamma(h) P_{k−1}(w | h'),    P_0 = 1 / vocabulary
 
-where c counts occurrences at the highest order and distinct left neighbors below it. One boundary symbol is
-in front of every sequence, and in no other place; as in SRILM, n-grams that begin with it have no left
-neighbor and keep their plain counts. An n-gram's id is its place among those of its length, in the order of
-their keys; its key is `id of its first n−1 tokens × symbols + last token`: exact, no hash.
+where c counts occurrences at the highest order and distinct left neighbors below it. One boundary symbol
+precedes every sequence, and occurs nowhere else; as in SRILM, n-grams that begin with it have no left
+neighbor and keep their plain counts. An n-gram's id is its rank among those of its length, in the order of
+their keys. Its key is `id of its first n−1 tokens × symbols + last token`: exact, not a hash.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-# Axes: M tokens, V of the vocabulary.
+# Axes: M tokens, V vocabulary.
 
-# Where the counts of counts give no estimate (tiny or saturated orders); KenLM's choice.
+# Used if the counts of counts give no estimate (tiny or saturated orders); KenLM's choice.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-# Memory, in bytes per token, where all n-grams differ: of each order from two on, and of what is at work. As
-# measured with tokens drawn at random from 32,000.
+# Memory in bytes per token if all n-grams differ: for each order from two on, and for temporary data.
+# Measured with tokens drawn at random from 32,000.
 KEPT_BYTES, WORKING_BYTES = 24, 48
 
 Ids = NDArray[np.int64]
@@ -34,13 +34,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The n-grams of one length, as probabilities need them."""
+    """The n-grams of one length, in the form needed for probabilities."""
 
     keys: Ids  # (types,) ascending
     counts: NDArray[np.int32]  # (types,) adjusted counts c(hw)
-    totals: NDArray[np.int32]  # (contexts,) c(h·), 0 where h was never continued
-    backoff: NDArray[np.float64]  # (contexts,) gamma(h), 1 where c(h·) is 0
-    discounts: NDArray[np.float64]  # (4,) by count 0, 1, 2, 3 and more
+    totals: NDArray[np.int32]  # (contexts,) c(h·), 0 if h was never continued
+    backoff: NDArray[np.float64]  # (contexts,) gamma(h), 1 if c(h·) is 0
+    discounts: NDArray[np.float64]  # (4,) for counts 0, 1, 2, and 3 or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Types:
     keys: Ids  # (types,)
     occurrences: NDArray[np.int32]  # (types,)
     ends: NDArray[np.int32]  # (types,) a position in the text at which the n-gram ends
-    at: NDArray[np.int32]  # (text,) id of the n-gram that ends here, −1 where none does
+    at: NDArray[np.int32]  # (text,) id of the n-gram that ends here, −1 if none
     number_of_contexts: int
-    boundary_first: NDArray[np.bool_]  # (types,) begins with the boundary
+    boundary_first: NDArray[np.bool_]  # (types,) whether the first token is the boundary
 
 
 def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
-    """The n-grams one token longer than `types` (None: single tokens); a boundary is only ever in front."""
+    """The n-grams one token longer than `types` (None: single tokens); a boundary can only come first."""
     at = np.full(len(text), -1, dtype=np.int32)
     if types is None:
         positions = np.arange(len(text), dtype=np.int32)
@@ -82,7 +82,7 @@ def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
 
 
 def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
-    """How many distinct tokens stand before each of `types`; plain counts after a boundary."""
+    """Number of distinct tokens before each of `types`; plain counts after a boundary."""
     counts = np.bincount(types.at[longer.ends], minlength=len(types.keys)).astype(np.int32)
     return np.where(types.boundary_first, types.occurrences, counts)
 
@@ -90,7 +90,7 @@ def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
 def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
     """Discounts, totals and back-off weights for adjusted counts (types,).
 
-    The boundary is context only: as a token of its own it counts nothing.
+    The boundary is only context: as a token it has count zero.
     """
     if types.number_of_contexts == 1:
         counts = np.where(types.keys == symbols - 1, np.int32(0), counts)
@@ -103,7 +103,7 @@ def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
 
 
 def _discounts(counts: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Discounts of counts 0, 1, 2 and 3 or more, from the numbers of n-grams seen 1 to 4 times."""
+    """Discounts of counts 0, 1, 2 and 3 or more, from the numbers of n-grams with 1 to 4 occurrences."""
     seen = np.bincount(np.minimum(counts, 5), minlength=6).astype(float)
     n1, n2, n3, n4 = seen[1:5]
     if min(n1, n2, n3) > 0:
@@ -115,9 +115,9 @@ def _discounts(counts: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 class KneserNey:
-    """Token probabilities from the `order − 1` tokens before; ids are from 0 to `vocabulary − 1`.
+    """Token probabilities given the `order − 1` preceding tokens; ids are from 0 to `vocabulary − 1`.
 
-    A fitted model keeps 24 bytes for each distinct n-gram of each order (`affordable_tokens`).
+    A fitted model needs 24 bytes per distinct n-gram of each order (`affordable_tokens`).
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
@@ -132,15 +132,15 @@ class KneserNey:
         self._orders: list[Order] = []
 
     def fit(self, sequences: Iterable[Tokens]) -> Self:
-        """Count the n-grams of `sequences`, 1-D arrays of ids; none spans two of them."""
+        """Count the n-grams of `sequences`, 1-D arrays of ids; none spans two sequences."""
         for model in self.fitted_orders(sequences):
             self._orders = model._orders
         return self
 
     def fitted_orders(self, sequences: Iterable[Tokens]) -> Iterator[KneserNey]:
-        """A fitted model of each order, from 1 to this one's, at the cost of fitting the longest alone.
+        """Yield a fitted model of each order, from 1 to this one's, at the cost of fitting only the longest.
 
-        They share what they have in common; who stops early saves the rest.
+        The models use common data; stopping early avoids the remaining work.
         """
         text = self._join(sequences)
         lower: list[Order] = []
@@ -157,9 +157,9 @@ class KneserNey:
     def log2_probabilities(
         self, sequence: Tokens, positions: Tokens | None = None, *, seen: bool = True
     ) -> Floats:
-        """Log2 of the probability of each token of a document given those before, or of those at `positions`.
+        """Log2 probability of each token of a document given the preceding ones, or of those at `positions`.
 
-        `seen` is that of `contexts`. Always finite: every token has some probability in every context.
+        For `seen` see `contexts`. Always finite: all tokens have positive probability in every context.
         """
         places = np.arange(len(sequence)) if positions is None else positions
         contexts, tokens = self.contexts(sequence, places, seen=seen), np.asarray(sequence)[places]
@@ -179,8 +179,8 @@ class KneserNey:
     def contexts(self, sequence: Tokens, positions: Tokens, *, seen: bool = True) -> NDArray[np.int32]:
         """Ids of the 0 to `order` − 1 tokens before places (M,) of a document, (order, M); −1: unknown.
 
-        Contexts of several documents can be put side by side. Unless the tokens at `positions` are seen
-        themselves, a context goes back to the one before at most.
+        Contexts of several documents can be concatenated. Unless the tokens at `positions` are themselves
+        `seen`, a context extends at most to the previous position.
         """
         tokens = self._checked(sequence)
         self._require_fitted()
@@ -188,7 +188,7 @@ class KneserNey:
         found = np.zeros((self.order, len(positions)), np.int32)
         ids = np.zeros(len(padded), dtype=np.int64)
         for length in range(1, self.order):
-            # ids[i]: the n-gram that ends at i; −1 where it is unseen or would start too early.
+            # ids[i]: the n-gram that ends at i; −1 if it is unseen or would start too early.
             before = np.concatenate([[-1 if length > 1 else 0], ids[:-1]])
             ids = self._find(length, before, padded)
             found[length] = ids[:-1][positions]
@@ -199,8 +199,8 @@ class KneserNey:
     def chances(self, contexts: NDArray[np.int32]) -> Floats:
         """Probability of every token of the vocabulary in each context (order, M), shape (M, V).
 
-        Takes 8 bytes for each of M × V figures, and as much again for n-grams that are found: ask for as
-        many contexts at a time as there is memory.
+        Needs 8 bytes for each of M × V values, and the same again for matching n-grams. Limit the number of
+        contexts per call to the available memory.
         """
         self._require_fitted()
         found = np.full((contexts.shape[1], self.vocabulary), 1.0 / self.vocabulary)
@@ -211,7 +211,7 @@ class KneserNey:
             scale = np.ones(len(found))
             scale[rows] = order.backoff[context[rows]]
             found *= scale[:, None]
-            # What follows a context is a slice of the keys. Each context is looked up once.
+            # Tokens after a context are a slice of the keys; each context is looked up once.
             first = np.searchsorted(order.keys, known * self._symbols)
             stop = np.searchsorted(order.keys, known * self._symbols + self._boundary)
             rows = rows[np.argsort(which, kind="stable")]
@@ -231,15 +231,15 @@ class KneserNey:
             parts += [boundary, self._checked(sequence).astype(np.int32)]
         text = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
         if not (text != self._boundary).any():
-            raise ValueError("an n-gram model needs at least one token to learn from")
+            raise ValueError("an n-gram model needs at least one training token")
         if len(text) > np.iinfo(np.int32).max:
-            raise ValueError(f"{len(text)} tokens are more than an n-gram model counts; sample them")
+            raise ValueError(f"{len(text)} tokens exceed the maximum of an n-gram model; use a sample")
         return text
 
     def _checked(self, sequence: Tokens) -> Tokens:
         tokens = np.asarray(sequence)
         if tokens.ndim != 1 or not (np.issubdtype(tokens.dtype, np.integer) or not tokens.size):
-            raise ValueError(f"a sequence is a 1-D array of integers, not {tokens.ndim}-D {tokens.dtype}")
+            raise ValueError(f"a sequence must be a 1-D integer array, not {tokens.ndim}-D {tokens.dtype}")
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.vocabulary))
         if outside.size:
             raise ValueError(
@@ -252,7 +252,7 @@ class KneserNey:
             raise ValueError("the n-gram model has not been fitted")
 
     def _find(self, length: int, contexts: Ids, tokens: Tokens) -> Ids:
-        """Ids of the n-grams `contexts` + `tokens` of the given length, −1 where there is none."""
+        """Ids of the n-grams `contexts` + `tokens` of the given length, −1 if missing."""
         keys, wanted = self._orders[length - 1].keys, contexts * self._symbols + tokens
         if not len(keys):  # no training text is as long as this order
             return np.full(len(wanted), -1, dtype=np.int64)
@@ -261,17 +261,17 @@ class KneserNey:
 
 
 def tokens_between(positions: Tokens) -> NDArray[np.int64]:
-    """Tokens between ascending positions (M,) of a document and the one before each, (M,).
+    """Number of tokens between each of the ascending positions (M,) of a document and the previous one, (M,).
 
-    In front of the first is the boundary as well, which counts as a token.
+    The boundary before the first token also counts as a token.
     """
     padded = np.append(np.int64(-2), positions.astype(np.int64))
     return padded[1:] - padded[:-1] - 1
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:
-    """How many tokens each of `models` n-gram models of that order can learn from in `memory` bytes.
+    """Number of tokens for each of `models` n-gram models of this order in `memory` bytes.
 
-    At worst, where no n-gram occurs twice; with small vocabularies they take a fraction of it.
+    This is the worst case, in which no n-gram occurs twice; small vocabularies need a fraction of it.
     """
     return memory // (models * (KEPT_BYTES * (order - 1) + WORKING_BYTES))

@@ -1,13 +1,13 @@
-"""The n-grams over tokens that predict hidden tokens best: fitted within a budget of memory, orders chosen.
+"""The n-grams over tokens that best predict hidden tokens: fitted within a memory budget, orders chosen.
 
-An n-gram that sees both sides is the normalized product of one read forwards and one read backwards:
+A two-sided n-gram is the normalized product of a forward and a backward n-gram:
 
     P(w | l, r) ∝ P_f(w | l)^a P_b(w | r)^b P_1(w)^c
 
-with P_1 the frequency of w. Were both sides independent given w, a = b = 1 and c = −1 would be exact;
-the exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in
-a, b, c, so that there is one optimum (Newton's method finds it). Where the hidden tokens are hidden from each
-other, those that have no neighbor on the left, on the right or at all have exponents of their own.
+with P_1 the frequency of w. If both sides were independent given w, a = b = 1 and c = −1 would be exact; the
+exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in a, b, c,
+so there is a single optimum, found by Newton's method. If hidden tokens are unknown to each other, those
+without a known neighbor on the left, on the right or on both sides have separate exponents.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 # Axes: M hidden tokens, C candidates (tokens that may be hidden), F = 3 factors, G = 4 kinds of surroundings.
 
-# Probabilities that are held at a time: 16 MB, and some ten times that with what is made of them.
+# Number of probabilities held at a time: 16 MB, and about ten times as much with derived arrays.
 CELLS = 1 << 21
 _NEWTON_STEPS = 20
-_ENOUGH = 1e-9  # nats per token that a step would still save
-_FEWEST = 30  # tokens of a kind that exponents are fitted to
-_RIDGE = 1e-9  # where a factor says nothing (all tokens as frequent), its exponent stays as it is
-_PATIENCE = 2  # orders that are no better, after which longer n-grams aren't tried
+_ENOUGH = 1e-9  # nats per token that a further step would save
+_FEWEST = 30  # minimum number of tokens of a kind for fitting exponents
+_RIDGE = 1e-9  # keeps the exponent of an uninformative factor (all tokens equally frequent) unchanged
+_PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
 
 View = tuple[bool, bool]
-"""What a predictor sees: whether other hidden tokens, and whether both sides."""
+"""Context of a predictor: whether it includes other hidden tokens, and whether both sides."""
 VIEWS: tuple[View, ...] = ((False, False), (False, True), (True, False), (True, True))
 LEFT: View = (True, False)
 
@@ -43,40 +43,40 @@ _NONE = np.zeros(0, np.int64)
 class MaskedTokens(NamedTuple):
     """Documents, and which of their tokens are hidden."""
 
-    documents: Sequence[Tokens]  # token ids of whole documents, each (n,)
-    hidden: Sequence[Tokens]  # places of hidden tokens in each, ascending
+    documents: Sequence[Tokens]  # token ids of complete documents, each (n,)
+    hidden: Sequence[Tokens]  # positions of hidden tokens in each, ascending
 
 
 class Surroundings(NamedTuple):
     """Hidden tokens of documents, and the contexts of the two models on their sides."""
 
-    tokens: NDArray[np.int64]  # (M,) what they are, as places among the candidates
-    kinds: NDArray[np.int64]  # (M,) 2 if the left neighbor is seen, plus 1 if the right one is
+    tokens: NDArray[np.int64]  # (M,) the tokens, as indices of candidates
+    kinds: NDArray[np.int64]  # (M,) 2 if the left neighbor is known, plus 1 if the right one is
     forward: NDArray[np.int32]  # (order, M)
     backward: NDArray[np.int32]  # (order, M)
 
     def take(self, chosen: Tokens | slice) -> Surroundings:
-        """Those of the tokens that are chosen."""
+        """The surroundings of the chosen tokens."""
         forward, backward = self.forward[:, chosen], self.backward[:, chosen]
         return Surroundings(self.tokens[chosen], self.kinds[chosen], forward, backward)
 
 
 class Product(NamedTuple):
-    """Three fitted models, the tokens that may be hidden, and a, b, c of each kind of surroundings."""
+    """Three fitted models, the tokens that may be hidden, and a, b, c for each kind of surroundings."""
 
     forward: KneserNey
-    backward: KneserNey  # of documents read backwards
+    backward: KneserNey  # for documents read backward
     unigram: KneserNey  # of order 1
     candidates: NDArray[np.int64]  # (C,) ascending
     exponents: Floats = np.tile([1.0, 1.0, -1.0], (4, 1))  # (G, F)
 
     @property
     def order(self) -> int:
-        """Of either side."""
+        """Order of each side."""
         return self.forward.order
 
     def look_up(self, held_out: MaskedTokens, *, seen: bool = True) -> Surroundings:
-        """The surroundings of hidden tokens: all other ones are seen, hidden ones too unless `seen` is false.
+        """The surroundings of hidden tokens: all other tokens are known, including hidden ones if `seen`.
 
         `ValueError` for a hidden token that is not among the candidates.
         """
@@ -100,7 +100,7 @@ class Product(NamedTuple):
         """Bits (M,) of the hidden tokens given both sides."""
         bits = [np.zeros(0)]
         parts = -(-len(around.tokens) // self._rows())
-        for part, factors in progress(self._factors(around), "n-gram of both sides", parts):
+        for part, factors in progress(self._factors(around), "two-sided n-gram", parts):
             logs = _log_shares(self.exponents[part.kinds], factors)
             bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
         found: Floats = np.concatenate(bits) / np.log(2)
@@ -109,7 +109,7 @@ class Product(NamedTuple):
     def fitted(self, around: Surroundings) -> Product:
         """The product with the exponents that give these tokens the fewest bits.
 
-        Those of a kind of surroundings that hardly a token has stay as they are.
+        Exponents of kinds of surroundings with too few tokens are unchanged.
         """
         exponents = self.exponents.copy()
         for kind in range(len(exponents)):
@@ -177,7 +177,7 @@ def _log_shares(theta: Floats, factors: Sequence[Floats]) -> Floats:
 
 
 def token_bits(model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool) -> Floats:
-    """Bits (M,) of hidden tokens, of a product given both sides; `seen`: other hidden ones are seen too."""
+    """Bits (M,) of hidden tokens, for a product given both sides; `seen`: other hidden tokens are known."""
     if isinstance(model, Product):
         return model.bits(model.look_up(held_out, seen=seen))
     pairs = zip(*held_out, strict=True)
@@ -186,7 +186,7 @@ def token_bits(model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool
 
 
 class TokenModels(NamedTuple):
-    """N-grams over tokens, each of its best order, by what it sees; and their frequencies alone."""
+    """N-grams over tokens with the best order for each view, and the token frequencies."""
 
     best: dict[View, KneserNey | Product]
     unigram: KneserNey
@@ -205,10 +205,10 @@ def fit_token_models(
     memory: int,
     views: Sequence[View] = VIEWS,
 ) -> TokenModels:
-    """The best model of each view, orders and exponents chosen on the `chosen` hidden validation tokens.
+    """The best model of each view; orders and exponents are chosen on the `chosen` hidden validation tokens.
 
-    All documents are used, or as many, evenly spread, as two models in `memory` bytes can learn from; with
-    all views, where a shorter order than `longest` is best, that is more of them.
+    All documents are used, or as many evenly spaced ones as two models can use in `memory` bytes. With all
+    views, if an order below `longest` is best, this number is larger.
     """
     used = _affordable(training, longest, memory)
     models = _choose(used, validation, chosen, tokenizer, longest, views)
@@ -222,7 +222,7 @@ def fit_token_models(
 
 
 def evenly(count: int, share: float) -> list[int]:
-    """A fraction of `count` places, evenly spread: all for a share of 1, at least one if there are any."""
+    """Evenly spaced indices, a fraction `share` of `count`: all for 1, at least one if any."""
     if share >= 1 or not count:
         return [*range(count)]
     wanted = max(int(count * share), 1)
@@ -230,12 +230,12 @@ def evenly(count: int, share: float) -> list[int]:
 
 
 def _affordable(training: Sequence[Tokens], order: int, memory: int) -> Sequence[Tokens]:
-    """All documents, or evenly spread ones, that two models of an order can learn from; the log says so."""
+    """All documents, or as many evenly spaced ones as two models of an order can use; logged."""
     total = sum(map(len, training))
     share = affordable_tokens(memory, order, models=2) / max(total, 1)
     used = [training[index] for index in evenly(len(training), share)]
     tokens = sum(map(len, used))
-    log(f"n-grams over tokens, up to order {order}: learning from {tokens:,} of {total:,} tokens")
+    log(f"n-grams over tokens, up to order {order}: training on {tokens:,} of {total:,} tokens")
     return used
 
 
@@ -248,7 +248,7 @@ def _choose(
     views: Sequence[View],
     orders: dict[View, int] | None = None,
 ) -> TokenModels:
-    """Fit one order after the other, in both directions; `orders` are those to keep, None: the best."""
+    """Fit increasing orders in both directions; `orders` are those to keep, None: the best."""
     candidates, vocabulary = tokenizer.hidden_ids.astype(np.int64), tokenizer.vocabulary
     best: dict[View, KneserNey | Product] = {}
     least = dict.fromkeys(views, np.inf)
@@ -277,7 +277,7 @@ def _choose(
         if orders is None and forward.order >= _PATIENCE + max(one.order for one in best.values()):
             break
     assert unigram is not None
-    parts = [f"{best[view].order} {'of both sides' if view[1] else 'from the left'}" for view in views]
+    parts = [f"{best[view].order} {'on both sides' if view[1] else 'from the left'}" for view in views]
     pairs = ", ".join(" and ".join(parts[first : first + 2]) for first in range(0, len(parts), 2))
-    log(f"n-grams over tokens: the best order{'s are' if two_sided else ' is'} {pairs}")
+    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {pairs}")
     return TokenModels(best, unigram)

@@ -1,4 +1,4 @@
-"""Windows of one length with labels, which predictors are fitted to."""
+"""Labeled windows of equal length, to which predictors are fitted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.similarity import Pairs, SequenceWindows, aligned_pairs
 
-# Axes: N windows, L bases of a window, T labels of each: its tracks, or one of promoters.
+# Axes: N windows, L bases of a window, T labels per window: its tracks, or one for promoters.
 
 Rows = NDArray[np.intp]
 Probabilities = NDArray[np.floating[Any]]
 
 
 class LabeledWindows(Protocol):
-    """Windows with their labels, read when they are asked for; those of most predictors are of one length."""
+    """Windows with their labels, read on demand; most predictors need equal lengths."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -29,21 +29,21 @@ class LabeledWindows(Protocol):
         """L, bp."""
 
     def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows, in letters A C G T N."""
+        """The sequences of selected windows, in letters A C G T N."""
 
     def labels(self, rows: Rows) -> NDArray[np.uint8]:
-        """Their labels of 0 and 1, (n, T)."""
+        """The labels of selected windows, 0 and 1, (n, T)."""
 
 
 class TextWindows:
-    """Windows that are in memory: N sequences with labels (N, T), or (N,) for T = 1."""
+    """Windows in memory: N sequences with labels (N, T), or (N,) for T = 1."""
 
     def __init__(self, sequences: Sequence[str], labels: ArrayLike) -> None:
         table = np.asarray(labels).astype(np.uint8)
         self._sequences = list(sequences)
         self._labels = table[:, None] if table.ndim == 1 else table
         if len(self._labels) != len(self._sequences):
-            raise ValueError(f"{len(self._sequences)} sequences but labels of {len(self._labels)}")
+            raise ValueError(f"{len(self._sequences)} sequences but {len(self._labels)} labels")
         self.shape: tuple[int, int] = (len(self._labels), self._labels.shape[1])
         self.length = max(map(len, self._sequences), default=0)  # bp of the longest
 
@@ -55,7 +55,7 @@ class TextWindows:
 
 
 def blocks(count: int, size: int) -> Iterator[Rows]:
-    """The numbers 0 … count, some at a time."""
+    """The numbers from 0 to `count`, exclusive, in blocks of `size`."""
     for first in range(0, count, size):
         yield np.arange(first, min(first + size, count))
 
@@ -65,18 +65,18 @@ def all_labels(windows: LabeledWindows) -> NDArray[np.uint8]:
     return windows.labels(np.arange(windows.shape[0]))
 
 
-# The baseline that knows nothing but the windows it has learned: the labels of the nearest one
+# The nearest-window baseline: predicts the labels of the most similar training window.
 
 
-# Axes: N windows learned from, n windows predicted, T labels of each.
+# Axes: N training windows, n predicted windows, T labels per window.
 
-_AT_ONCE = 65_536  # windows whose labels are in memory
+_AT_ONCE = 65_536  # windows whose labels are in memory at once
 
 
 class NearestWindow:
-    """Predicts the labels of the nearest window, as surely as that is similar.
+    """Predict the nearest window's labels, weighted by similarity; the rest is the label frequency p.
 
-    If `balanced`, p is 0.5, however many windows have a label: classes weigh alike.
+    With `balanced`, p is 0.5 regardless of the label counts: classes have equal weight.
     """
 
     def __init__(self, *, balanced: bool = False) -> None:
@@ -85,13 +85,13 @@ class NearestWindow:
         self._shares: NDArray[np.float64] = np.zeros(0)
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows | None = None) -> Self:
-        """Memorize windows; nothing is chosen, so that those held out aren't looked at.
+        """Memorize windows; nothing is chosen, so held-out windows are not used.
 
-        `DataError` where there are no windows to learn.
+        `DataError` if there are no training windows.
         """
         count, labels = learned.shape
         if not count:
-            raise DataError("nearest: there are no training windows")
+            raise DataError("nearest: no training windows")
         total = np.zeros(labels)
         for rows in blocks(count, _AT_ONCE):
             total += learned.labels(rows).sum(axis=0)
@@ -100,16 +100,16 @@ class NearestWindow:
         return self
 
     def pairs(self, sequences: Sequence[str]) -> Pairs:
-        """The windows learned from that are most like some others."""
+        """The training windows most similar to the given sequences."""
         learned = self._windows()
         return aligned_pairs(sequences, SequenceWindows(learned.shape[0], learned.length, learned.sequences))
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T) of some windows."""
+        """Probabilities (n, T) of the given windows."""
         return self.predict_pairs(self.pairs(sequences), len(sequences))
 
     def predict_pairs(self, pairs: Pairs, count: int) -> Probabilities:
-        """Probabilities (n, T) of `count` windows whose `pairs` are known."""
+        """Probabilities (n, T) of `count` windows with known `pairs`."""
         learned, near = self._windows(), pairs.as_near()
         owners, rows, similarities = pairs.queries[near], pairs.others[near], pairs.similarities[near]
         found: NDArray[Any] = np.tile(self._shares, (count, 1))

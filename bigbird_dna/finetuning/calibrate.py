@@ -1,4 +1,4 @@
-"""Fit calibration maps of promoter and chromatin models, and thresholds for wanted false-discovery rates."""
+"""Fit calibration maps of promoter and chromatin models, and choose thresholds for false-discovery rates."""
 
 import shutil
 from collections.abc import Sequence
@@ -49,15 +49,15 @@ COLUMNS = (
     *("empirical_fdr", "empirical_fdr_low", "empirical_fdr_high"),
     *("recall", "promoters", "negatives", "note"),
 )
-_MOST_CONTIGS = 50  # that the file names
+_MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their number
 
 
 def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Calibration | None:
-    """The calibration that the validation rows among predictions ask for; None if they are too few.
+    """Return the calibration fitted to the validation rows of `predictions`; None if a class has too few.
 
-    Their extra negatives count too, and all negatives together as much as without these.
+    Extra negatives are included, but the total weight of all negatives is unchanged.
     """
-    predictions = predictions.sort_values(KEY, kind="stable")  # as a file is read: sums have the same digits
+    predictions = predictions.sort_values(KEY, kind="stable")  # order of a file, for the same rounding
     rows = predictions[predictions["split"] == "valid"]
     fitted_rows = CalibrationRows.of(predictions, "valid")
     fitted = fit_map(fitted_rows.labels, fitted_rows.probabilities, method, fitted_rows.negative_weight)
@@ -77,7 +77,7 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
 
 
 def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration | None) -> dict[str, Any]:
-    """Calibration of the test windows' probabilities, as they are and calibrated; {} without such windows."""
+    """Return calibration metrics of the raw and calibrated test probabilities; {} without test windows."""
     rows = CalibrationRows.of(predictions, "test")
     if not len(rows.labels):
         return {}
@@ -97,12 +97,12 @@ def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration |
 
 
 def too_few(predictions: pd.DataFrame) -> str:
-    """Why predictions can't be calibrated."""
+    """Return the reason why predictions cannot be calibrated."""
     rows = predictions[predictions["split"] == "valid"]
     positives = int(rows["label"].sum())
     return (
-        f"{positives:,} promoters and {len(rows) - positives:,} negatives of split 'valid' are too few to "
-        f"calibrate on: {LEAST} of each are needed"
+        f"split 'valid' contains {positives:,} promoters and {len(rows) - positives:,} negatives; "
+        f"calibration needs at least {LEAST} of each"
     )
 
 
@@ -115,9 +115,9 @@ def calibrate_promoter(
 ) -> Calibration:
     """Fit a promoter model's calibration to its validation windows, and store it in the model's directory.
 
-    `output` is a directory for the model with its calibration; None: `path` itself. `predictions` are the
-    model's of held-out windows (Parquet); None: those in its directory. `DataError` where they are of another
-    negative set than the model, or have fewer than 10 promoters or negatives of split "valid".
+    `output` is a directory for a calibrated copy of the model; None: change `path` itself. `predictions` is a
+    Parquet file of the model's held-out predictions; None: the file in its directory. Raises `DataError` if
+    its negative set is not the model's, or if split "valid" has fewer than 10 promoters or negatives.
     """
     found = _find_target(path, output)
     model = load_promoter_model(found)
@@ -126,15 +126,13 @@ def calibrate_promoter(
     negative_set = model.settings.negative_set
     for name in negative_sets_of(rows):
         if negative_set is not None and name != negative_set:
-            raise DataError(
-                f"{source}: holds negative set {name!r}, the model tells promoters from {negative_set!r}"
-            )
+            raise DataError(f"{source}: expected the model's negative set {negative_set!r}, found {name!r}")
     calibration = fit_predictions(rows, method)
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
     windows = f"on {int((rows['split'] == 'valid').sum()):,} validation windows"
     if further := calibration.fitted_on.get("further_negatives"):
-        windows += f" and {further:,} further negatives"
+        windows += f" and {further:,} extra negatives"
     return _install(model, calibration, output, windows)
 
 
@@ -148,17 +146,17 @@ def calibrate_chromatin(
     batch_size: int = 16,
     device: str = "auto",
 ) -> Calibration:
-    """Predict validation bins with a chromatin model, fit a map for each track, store them with the model.
+    """Predict validation bins with a chromatin model, fit one map per track, and store them with the model.
 
-    `output` is as of `calibrate_promoter`, and `data` the data set that the model was trained on. `DataError`
-    where there are no validation bins, or too few positives in all tracks together.
+    `output` is as in `calibrate_promoter`; `data` is the data set that the model was trained on. Raises
+    `DataError` if there are no validation bins, or too few positives in all tracks together.
     """
     check_at_least_one({"batch_size": batch_size})
     found = _find_target(path, output)
     bins, settings, middle = read_dataset(data), config.calibration, config.evaluation.middle
     rows = bins.rows("valid")
     if not len(rows):
-        raise DataError(f"{data}: has no validation bins to calibrate on")
+        raise DataError(f"{data}: contains no validation bins; calibration needs them")
     if settings.bins:
         rows = sample(rows, settings.bins, (config.evaluation.seed, 9))
     model = load_chromatin_model(found)
@@ -169,8 +167,8 @@ def calibrate_chromatin(
     fitted = fit_tracks(labels, values, settings.method)
     if fitted is None:
         raise DataError(
-            f"{data}: {int(labels.sum()):,} positives in {len(rows):,} validation bins and all tracks are "
-            f"too few to calibrate on: {LEAST} are needed"
+            f"{data}: contains {int(labels.sum()):,} positives in {len(rows):,} validation bins over all "
+            f"tracks; calibration needs at least {LEAST}"
         )
     fitted_on = {
         "split": "valid",
@@ -185,20 +183,17 @@ def calibrate_chromatin(
 
 
 def _find_target(given: Path, output: Path | None) -> Path:
-    """The directory of a model that is to be calibrated; one that comes with the package isn't changed."""
+    """Return the directory of the model to calibrate; `UsageError` for a bundled model without `output`."""
     path = find_model(given)
     if output is not None:
         check_directory(output, [path])
     elif path != Path(given):
-        raise UsageError(
-            f"{given}: a model that comes with the package is not changed: name a directory with -o"
-        )
+        raise UsageError(f"{given}: bundled models cannot be changed; give an output directory with -o")
     return path
 
 
 def _install(model: LoadedModel, calibration: Calibration, output: Path | None, what: str) -> Calibration:
-    """Put a calibration into its model's directory, or into a copy of that, whole or not at all, and log
-    it."""
+    """Write a calibration atomically into the model's directory or a copy of it, and log it."""
     assert model.path is not None
     if output is None:
         with into_directory(model.path) as files:
@@ -212,7 +207,7 @@ def _install(model: LoadedModel, calibration: Calibration, output: Path | None, 
     methods = [one.map.method for one in calibration.tracks if not one.shared]
     parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
     if shared := len(calibration.tracks) - len(methods):
-        parts.append(f"{shared:,} with too few positives or negatives by one line for all tracks")
+        parts.append(f"{shared:,} with one common map: too few positives or negatives")
     log(f"{output or model.path}: calibrated {what} ({', '.join(parts)})")
     return calibration
 
@@ -225,12 +220,11 @@ def choose_threshold(
     prior: float | None = None,
     predictions: Path | None = None,
 ) -> ThresholdCurve:
-    """Write from which calibrated score of a promoter model on windows are called, for each false-discovery
-    rate.
+    """Write the lowest calibrated score at which a promoter model calls windows, per false-discovery rate.
 
-    The output is TSV; None: standard output. `rates` are wanted fractions of negatives among the called
-    windows. `prior` is the fraction of promoters among all windows, as of `score_promoters`; None: that of
-    the validation windows. `predictions` are as of `calibrate_promoter`.
+    The output is TSV; None: standard output. `rates` are target fractions of negatives among the called
+    windows. `prior` is the fraction of promoters among all windows, as in `score_promoters`; None: that of
+    the validation windows. `predictions` is as in `calibrate_promoter`.
     """
     for rate in rates:
         check_fraction("fdr", rate, ends=False)
@@ -243,7 +237,7 @@ def choose_threshold(
     rows = read_predictions(source, "valid")
     labels = rows["label"].to_numpy()
     if not 0 < labels.sum() < len(labels):
-        raise UsageError(f"{source}: validation windows of one class alone say nothing of a threshold")
+        raise UsageError(f"{source}: choosing a threshold needs validation windows of both classes")
     one = calibration.tracks[0]
     values: Floats = one.map(rows["probability"].to_numpy())
     curve = threshold_curve(labels, values, one.prior, prior)
@@ -262,9 +256,9 @@ def choose_threshold(
 def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list[str]:
     first = [f"{rate:g}", f"{curve.prior:.6g}"]
     if chosen is None:
-        least = f"not reached: the highest scores have {curve.expected[0]:.3g}"
+        least = f"not reached: the highest scores have an expected FDR of {curve.expected[0]:.3g}"
         return [*first, *["."] * (len(COLUMNS) - 3), least]
     shares = (chosen.expected, chosen.empirical, chosen.empirical_low, chosen.empirical_high, chosen.recall)
-    few = f"fewer than {FEW} negatives there: rests on the calibration's shape"
+    few = f"fewer than {FEW} negatives at this threshold: depends on the shape of the calibration map"
     counts = [str(chosen.positives), str(chosen.negatives), "." if chosen.negatives >= FEW else few]
     return [*first, chosen.printed, *(f"{share:.4f}" for share in shares), *counts]

@@ -31,17 +31,17 @@ from bigbird_dna.training.initialization import FinetuningTask
 from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
-# Axes: N windows, K bins of a window, T tracks.
+# Axes: N windows, K bins per window, T tracks.
 
-LEAST_POSITIVES = 5  # of a track among the validation bins, to count in their median AUROC
+LEAST_POSITIVES = 5  # and negatives, that a track needs among the validation bins for the median AUROC
 
 
 class ChromatinObjective:
     """Weighted binary cross-entropy over the bins of a window and all tracks.
 
-    A training window is drawn on either strand and moved by up to `shift` bp: its bins stay where they are
-    on the genome, and the tokens' phase changes. With several `neighbours` it is learned from the bins to
-    both sides of the middle one as well, where they are among the bins that are learned from.
+    A training window is read from a random strand and shifted by up to `shift` bp: its bins keep their
+    genomic positions, and the phase of the tokens changes. With several `bins_per_window`, the training bins
+    on both sides of the central bin contribute to the loss as well.
     """
 
     part = staticmethod(take_rows)
@@ -58,7 +58,7 @@ class ChromatinObjective:
     ) -> None:
         self.data, self.tokenizer = data, tokenizer
         self.bases = PackedReference(reference)
-        self.threads = torch.get_num_threads()  # of this thread: batches are made by another
+        self.threads = torch.get_num_threads()  # read in this thread: another one makes the batches
         self.config, self.shift = config.training, config.data.shift_bp
         self.window, self.positions, self.world = window, positions, world
         self.training = training_bins(data, self.config)
@@ -71,8 +71,8 @@ class ChromatinObjective:
         learned = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learned)
         self.bins = centered_bins(window, size, seen)
-        self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
-        # (n, K) rows, -1 where a bin is not learned from
+        self.sides = np.arange(count) - count // 2  # in bins, relative to the central bin
+        # (n, K) rows, -1 where a bin does not contribute to the loss
         self.neighbors = neighboring_bins(data, self.training, count)
         self.neighbors[:, np.abs(self.sides) > learned // 2] = -1
 
@@ -88,7 +88,7 @@ class ChromatinObjective:
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
         letters = self.bases.windows(self.contigs[middle].tolist(), starts.tolist(), self.window)
         begins = (self.starts[middle] - starts)[:, None] + self.sides * size  # (N, K)
-        # The other way round: bins stay in the order of the window that is read.
+        # Reverse-complemented windows: bins follow the order in which the window is read.
         letters[turned] = turn(letters[turned])
         begins[turned] = (self.window - begins[turned] - size)[:, ::-1]
         rows[turned] = rows[turned, ::-1]
@@ -107,7 +107,7 @@ class ChromatinObjective:
         return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy over bins and tracks, positives weighted, in nats."""
+        """Return the mean cross-entropy over bins and tracks in nats, with positives weighted."""
         logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
         weight = torch.full((), self.config.positive_weight, device=logits.device)
         losses = F.binary_cross_entropy_with_logits(
@@ -116,7 +116,7 @@ class ChromatinObjective:
         return (losses * batch["present"][..., None]).sum() / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and median AUROC over the tracks on validation bins, one strand."""
+        """Return the loss and the median AUROC over tracks for the validation bins, on one strand."""
         mine = self.held_out[self.world.rank :: self.world.size]
         size, batch_size = self.data.bin_size, min(16, self.config.batch_size)
         sequences = [self.bases.fetch(w) for w in self.data.windows(self.window, mine)]
@@ -133,7 +133,7 @@ class ChromatinObjective:
             pos_weight=torch.tensor(self.config.positive_weight),
         )
         if not math.isfinite(losses):
-            return {"loss": float(losses), "auroc": math.nan}  # what isn't a number has no rank
+            return {"loss": float(losses), "auroc": math.nan}  # NaN cannot be ranked
         positives = labels.sum(axis=0)
         usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
         figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
@@ -142,11 +142,11 @@ class ChromatinObjective:
 
 
 def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
-    """For each of `rows` the rows of the `count` bins around it, itself in the middle; -1: not among them."""
+    """Return, per row in `rows`, the rows of the `count` bins centered on it; -1: not in `rows`."""
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
     starts = data.bins["start"].to_numpy()[rows]
     keys = codes * (int(starts.max()) + (count + 1) * data.bin_size + 1) + starts
-    order = np.argsort(keys, kind="stable")  # a published data set has its own order
+    order = np.argsort(keys, kind="stable")  # a published data set may be unsorted
     found = np.full((len(rows), count), -1, np.int64)
     for column, side in enumerate(range(-(count // 2), count // 2 + 1)):
         wanted = keys + side * data.bin_size
@@ -157,9 +157,9 @@ def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int
 
 
 def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfig:
-    """The configuration of a window and a member of the ensemble, which has a seed of its own.
+    """Return the configuration for a window size and an ensemble member, with a separate seed per member.
 
-    Windows a step are those of the configuration, or as many as have the same number of bins.
+    If the window size changes the bins per window, the batch size keeps the number of bins per step.
     """
     training, data = config.training, config.data
     learned, wanted = (
@@ -176,9 +176,9 @@ def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfi
 class ChromatinTask(FinetuningTask[dict[str, float]]):
     """Training of a chromatin model on bins.
 
-    `window` bp is what it sees of the sequence; with another than the configuration's, a step has so many
-    windows that it learns from as many bins. `member` is its number in an ensemble and changes the seed
-    of everything drawn in training.
+    `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
+    that a step learns from the same number of bins. `member` is the index in an ensemble; it changes the
+    seed of all random draws in training.
     """
 
     name: ClassVar = "chromatin"
@@ -190,17 +190,17 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @cached_property
     def section(self) -> ChromatinConfig:
-        """The run's, for this window and member."""
+        """The run's chromatin section for this window and member."""
         section = _member(self.run.chromatin, self.window, self.member)
         self.run.encoder.check_pooling(section.model.pooling, "chromatin.model")
         return section
 
     @cached_property
     def bins(self) -> ChromatinData:
-        """The data set; `ConfigError` if nothing of it is to be learned from."""
+        """The data set; `ConfigError` if it has no training bins."""
         bins = read_dataset(self.data)
         if not len(bins.rows("train")):
-            raise ConfigError(f"{self.data}: no bins for training")
+            raise ConfigError(f"{self.data}: contains no training bins")
         return bins
 
     @cached_property
@@ -231,7 +231,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         return self.bins.bins[self.bins.bins["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
-        """Settings, bins, labels and the sequence that bins are places of."""
+        """Return the settings and the checksums of bins, labels and reference sequence."""
         return super().identity() | {
             "settings": self.settings.model_dump(exclude={"tracks"}),
             "labels": self.labels_sha256,
@@ -252,7 +252,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         )
 
     def initialize(self, network: nn.Module) -> None:
-        """The pretrained encoder, and the best constant prediction: training is for what sequences tell."""
+        """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
         assert isinstance(network, ChromatinEnsemble)
         share = self.bins.labels.positives(self.learned) / len(self.learned)
         odds = self.section.training.positive_weight * share / (1 - share).clip(1e-6)

@@ -1,4 +1,4 @@
-"""Predictions of held-out windows and bins: of models, and of the k-mer and position baselines."""
+"""Predictions for held-out windows and bins, by models and by the k-mer and position baselines."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -40,17 +40,17 @@ from bigbird_dna.training.initialization import model_files
 
 KIND = "predicted bins"
 BINS_AT_ONCE = 512
-BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline sees
-BASELINE_BINS = 60_000  # most training bins the baseline is fitted to
+BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline uses
+BASELINE_BINS = 60_000  # maximum number of training bins that the baseline is fitted to
 
 
 def promoter_baseline(
     config: Config, negative_set: str, *, baseline: str = KMER, windows: Path, reference: Path, output: Path
 ) -> None:
-    """Fit a logistic regression to the training windows and write its predictions as those of models are.
+    """Fit a logistic regression to the training windows, and write its predictions in the format of models.
 
-    It sees the frequencies of k-mers, or the base at each position (`baseline`), for which a `DataError` says
-    that windows are not aligned or differ in length.
+    `baseline` selects the features: k-mer frequencies, or the base at each position. The latter raises
+    `DataError` if windows are not aligned or differ in length.
     """
     if baseline == POSITION:
         check_aligned(windows)
@@ -66,21 +66,21 @@ def promoter_baseline(
 
 
 def check_aligned(windows: Path) -> None:
-    """`DataError` where the windows are sequences that are not aligned at a common position."""
+    """Raise `DataError` if the windows are user-supplied sequences without a common alignment position."""
     origin = read_origin(windows)
     if origin is not None and not origin.aligned:
         raise DataError(
-            f"{windows}: the baseline 'position' needs sequences that are aligned at the transcription start "
-            "site, and these are not"
+            f"{windows}: the baseline 'position' needs sequences aligned at the transcription start site; "
+            "these are not aligned"
         )
 
 
 def held_out_predictions(
     data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
 ) -> pd.DataFrame:
-    """The validation and test windows with their labels and what `predict` gives their sequences.
+    """Return the validation and test windows with their labels and the probabilities from `predict`.
 
-    With them extra negatives, if the data set was read with these.
+    Extra negatives are included if the data set was read with them.
     """
     kept = np.flatnonzero((data.rows["split"] != "train").to_numpy())
     rows = data.rows.drop(columns="name").assign(label=data.labels)
@@ -95,17 +95,17 @@ def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
 
 
 def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
-    """The metrics of a split's predictions, fit for JSON; {} where it has none."""
+    """Return the metrics of a split's predictions as JSON values; {} if the split has none."""
     rows = predictions[predictions["split"] == split]
     if rows.empty:
         return {}
     labels, probabilities, pairs = (rows[name].to_numpy() for name in ("label", "probability", "pair"))
-    # `note` says why a metric is not defined.
+    # The field `note` explains why a metric is undefined.
     return without_nan(binary_metrics(labels, probabilities, groups=pairs)._asdict())
 
 
 def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: a metric that is not defined is null."""
+    """Replace NaN, the value of undefined metrics, by None: JSON has no NaN."""
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in metrics.items()
@@ -113,10 +113,10 @@ def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> Rows:
-    """The test bins that metrics are computed on: all, or a sample of `test_bins`."""
+    """Return the test bins that metrics are computed on: all, or a sample of `test_bins`."""
     rows = data.rows("test")
     if not len(rows):
-        raise DataError("the chromatin data set has no test bins")
+        raise DataError("the chromatin data set contains no test bins")
     return sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
 
 
@@ -130,17 +130,17 @@ def predict_bins(
     batch_size: int = 16,
     device: str = "auto",
 ) -> npt.NDArray[np.float32]:
-    """Probabilities (n, T) of some bins: mean of the models and of both strands.
+    """Return probabilities (n, T) of the bins `rows`, averaged over the models and both strands.
 
-    With `middle` neighboring bins share a window (see `share_windows`): those in this part of it.
-    `ModelError` for a model of other tracks or another size of bins than the data set has.
+    Neighboring bins in the central fraction `middle` of a window share that window (see `share_windows`).
+    Raises `ModelError` if a model's tracks or bin size differ from those of the data set.
     """
     for model in models:
         if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
-            raise ModelError(f"{model.path}: its tracks are not those of the data set")
+            raise ModelError(f"{model.path}: the model's tracks differ from those of the data set")
         if model.settings.bin != data.bin_size:
             raise ModelError(
-                f"{model.path}: predicts bins of {model.settings.bin} bp, "
+                f"{model.path}: the model predicts bins of {model.settings.bin} bp; "
                 f"the data set has bins of {data.bin_size} bp"
             )
     if not len(rows):
@@ -162,7 +162,7 @@ def predict_bins(
 def baseline_bins(
     config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: Rows
 ) -> npt.NDArray[np.float32]:
-    """Probabilities (n, T) of a logistic regression on the k-mers of a bin and of the kb around it."""
+    """Return probabilities (n, T) of a logistic regression on k-mers of a bin and of the 1 kb around it."""
     sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
 
     def features(chosen: Rows) -> npt.NDArray[np.float32]:
@@ -173,7 +173,7 @@ def baseline_bins(
     training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
     valid = data.rows("valid")
     if not len(valid):
-        raise DataError("the chromatin data set has no validation bins to choose the penalty on")
+        raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
     log(f"k-mer regression: {len(training):,} bins, {len(data.tracks):,} tracks")
     model = KmerTracks().fit(
         features(training), data.labels.rows(training), features(valid), data.labels.rows(valid)
@@ -194,17 +194,17 @@ def evaluate_models(
     batch_size: int = 16,
     device: str = "auto",
 ) -> None:
-    """Write the mean probability (n, T) of models for the test bins of a data set as `.npy`.
+    """Write the models' mean probabilities (n, T) for the test bins of a data set as `.npy`.
 
-    `labels` is a directory for these bins and their labels, `bins.parquet` and `labels.npz`; None: not
-    written. With `shard`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
-    Outputs are checked before the work begins.
+    `labels` is an output directory for these bins and their labels, `bins.parquet` and `labels.npz`; None:
+    not written. With `shard`, e.g. "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    Output paths are checked before prediction starts.
     """
     check_at_least_one({"batch_size": batch_size})
     computing = inference(precision, choose_device(device))
     part = find_shard(shard, output)
     if part is not None and labels is not None:
-        raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
+        raise UsageError(f"--shard {part}: labels are written only without --shard, for all bins at once")
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference, *models])
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
@@ -226,14 +226,14 @@ def evaluate_models(
 
 
 def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the array (n, T) of all shards as one run would (`.npy`); gives n."""
+    """Write the array (n, T) of all shards, equal to that of an unsharded run, as `.npy`; return n."""
     check_output(output, [shard.path for shard in shards])
     rows, tracks = shards[0].described(lambda job: job["shape"])
     parts = []
     for shard in shards:
         (values,) = shard.arrays("values")
         if values.dtype != np.float32 or values.shape != (len(shard.shard.rows(rows)), tracks):
-            raise DataError(f"{shard.path}: damaged: its values are not those of its bins")
+            raise DataError(f"{shard.path}: damaged: the shard's values do not match its bins")
         parts.append(values)
     write_array(output, np.concatenate(parts))
     return int(rows)
@@ -247,7 +247,7 @@ def evaluate_baseline(
     output: Path,
     labels: Path | None = None,
 ) -> None:
-    """As `evaluate_models`, for the k-mer baseline, which is fitted first."""
+    """Fit the k-mer baseline, and write its probabilities as `evaluate_models` does."""
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
     _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
 
@@ -255,7 +255,7 @@ def evaluate_baseline(
 def _read_test_bins(
     config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None, inputs: Sequence[Path]
 ) -> tuple[ChromatinData, Rows]:
-    """A data set and its rows that metrics are computed on; outputs that can't be written are refused."""
+    """Check that the outputs are writable, and return the data set and its rows for the metrics."""
     check_writable(output)
     if labels is not None:
         check_directory(labels, inputs)
@@ -266,7 +266,7 @@ def _read_test_bins(
 def _write(
     output: Path, values: npt.NDArray[np.float32], labels: Path | None, data: ChromatinData, rows: Rows
 ) -> None:
-    """Write an array as `.npy`, after the bins and labels that it is evaluated by."""
+    """Write an array as `.npy`, after its bins and labels if a directory for these is given."""
     if labels is not None:
         with atomic_directory(labels) as directory:
             data.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)

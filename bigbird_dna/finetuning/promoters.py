@@ -1,4 +1,4 @@
-"""Fine-tuning of the promoter classifier (App. F.2), and its ensemble with the baseline `position`."""
+"""Fine-tuning of the promoter classifier (App. F.2), and its ensemble with the `position` baseline."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ VALIDATION_WINDOWS = 2000
 
 
 class Members(NamedTuple):
-    """Weights of the members' log-odds, and what is added to their sum."""
+    """Weights of the ensemble members' log-odds, and the intercept of their weighted sum."""
 
     network: float
     position: float
@@ -59,29 +59,29 @@ class Members(NamedTuple):
 
 
 EQUAL = Members(1.0, 1.0, 0.0)
-"""Where there are no validation windows to fit weights to."""
+"""Weights used without validation windows to fit them to."""
 
 
 class SplitWindows(NamedTuple):
     """Windows of one split, in file order."""
 
     sequences: list[str]
-    labels: npt.NDArray[np.uint8]  # (N,), what is learned: drawn at random in the control
-    promoter: npt.NDArray[np.bool_]  # (N,), what the window is
-    variants: npt.NDArray[np.int64]  # (N,), number among the negatives of one promoter
+    labels: npt.NDArray[np.uint8]  # (N,), training labels: random in the control
+    promoter: npt.NDArray[np.bool_]  # (N,), whether the window is a promoter
+    variants: npt.NDArray[np.int64]  # (N,), index among the negatives of one promoter
 
     def take(self, rows: npt.NDArray[np.integer]) -> Self:
-        """Some of the windows."""
+        """Return the windows at `rows`."""
         sequences = [self.sequences[index] for index in rows]
         return type(self)(sequences, *(column[rows] for column in self[1:]))
 
 
 @dataclass(eq=False)
 class PromoterObjective:
-    """Binary cross-entropy of promoter against negative.
+    """Binary cross-entropy of promoters against negatives.
 
-    In training a window loses up to `jitter` bp at each end, anew at each draw, and is tokenized after
-    that: token boundaries move, so that the network can't learn windows by their tokens' phase.
+    In training, each draw of a window trims up to `crop_jitter_bp` from each end before tokenization. Token
+    boundaries therefore move, and the network cannot memorize windows by the phase of their tokens.
     """
 
     tokenizer: Tokenizer
@@ -95,7 +95,7 @@ class PromoterObjective:
     part = staticmethod(take_rows)
 
     def __post_init__(self) -> None:
-        # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
+        # Epochs cycle through the negatives of a promoter; promoters (turn -1) are in every epoch.
         self.turns = np.where(self.windows.promoter, -1, self.windows.variants)
         sizes = np.bincount(self.turns[self.turns >= 0])
         epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
@@ -127,7 +127,7 @@ class PromoterObjective:
         return {"windows": float(len(batch["labels"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean binary cross-entropy over the global batch, in nats."""
+        """Return the mean binary cross-entropy over the global batch, in nats."""
         bases = None
         if "base_rows" in batch:
             bases = PaddedBases(batch["base_rows"], batch["base_starts"]).batch()
@@ -136,7 +136,7 @@ class PromoterObjective:
         return loss / totals["windows"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and AUROC on validation windows."""
+        """Return loss and AUROC on validation windows."""
         batch_size, device = min(64, self.config.batch_size), self.world.device
 
         def score(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -147,16 +147,16 @@ class PromoterObjective:
         labels = self.held_out.labels
         right = np.where(labels == 1, scores, 1 - scores)
         loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
-        # What isn't a number has no rank.
+        # NaN cannot be ranked.
         return {"loss": loss, "auroc": auroc(labels, scores).value if math.isfinite(loss) else math.nan}
 
 
 @dataclass(eq=False)
 class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
-    """Fine-tuning of a promoter classifier on windows; its directory gets `predictions.parquet` as well.
+    """Fine-tuning of a promoter classifier on windows; also writes `predictions.parquet` to its directory.
 
-    Predictions cover the validation and test windows. With `shuffle_labels` the training labels are dealt
-    out at random: the control, which must end at chance on the true labels of the held-out contigs.
+    Predictions cover the validation and test windows. With `shuffle_labels`, training labels are random: a
+    control, whose performance on the true labels of the held-out contigs must be at chance.
     """
 
     name: ClassVar = "promoters"
@@ -165,12 +165,12 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def origin(self) -> Origin | None:
-        """Where the windows come from, if they are sequences of one's own."""
+        """The origin of windows made from user-supplied sequences; None for windows of a genome."""
         return read_origin(self.data)
 
     @cached_property
     def section(self) -> PromoterConfig:
-        """The run's, as the windows are."""
+        """The run's promoter section, adapted to the windows."""
         section = self.run.promoters
         self.run.encoder.check_pooling(section.model.pooling, "promoters.model")
         if self.origin is None:
@@ -179,13 +179,13 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         section, model = section.with_sides(*sides, str(self.data)), section.model
         if self.origin.aligned or not (model.base_positions or model.ensemble):
             return section
-        log("the promoter sequences differ in length, so the TSS is not at one offset: no base positions")
+        log("the promoter sequences differ in length, so the TSS has no fixed offset: no base positions")
         model = model.model_copy(update={"base_positions": False, "ensemble": False})
         return section.model_copy(update={"model": model})
 
     @cached_property
     def windows(self) -> WindowSet:
-        """All windows."""
+        """All windows; extra negatives are included if the calibration uses them."""
         further = self.section.calibration.negatives > 0
         return read_windows(self.data, self.negative_set, further=further)
 
@@ -196,7 +196,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def sequences(self) -> list[str]:
-        """Of all windows."""
+        """Sequences of all windows."""
         return window_sequences(self.reference, self.windows.rows, self.run.seed)
 
     @cached_property
@@ -218,7 +218,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def windows_sha256(self) -> str:
-        """Checksum of the table of windows."""
+        """SHA-256 checksum of `windows.parquet`."""
         return checksum(self.data / "windows.parquet")
 
     @property
@@ -226,7 +226,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return self.windows.rows[self.windows.rows["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
-        """Settings, windows and the sequence that they are places of."""
+        """Return the settings, and the checksums of the windows and their source sequences."""
         own = {
             "settings": self.settings.model_dump(exclude={"views"}),
             "windows": self.windows_sha256,
@@ -243,7 +243,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     def objective(self, network: nn.Module, world: World) -> PromoterObjective:
         learned, held_out, seed = self._windows().take(self.learned), self._windows("valid"), self.config.seed
         if self.shuffle_labels:
-            # Half and half among all windows, as every epoch has it: promoters may have several negatives.
+            # Labels are balanced over all windows, as in every epoch: promoters may have several negatives.
             dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learned.labels)) % 2)
             learned = learned._replace(labels=dealt.astype(np.uint8))
         count = len(held_out.labels)
@@ -256,7 +256,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         )
 
     def _windows(self, split: str | None = None) -> SplitWindows:
-        """The windows of a split, None: of all, with their true labels."""
+        """Return the windows of a split (None: of all splits) with their true labels."""
         labels, rows = self.windows.labels, self.windows.rows
         windows = SplitWindows(self.sequences, labels, labels == 1, variants(rows))
         if split is None:
@@ -267,7 +267,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
-        """Predictions of the held-out windows, by the ensemble if the model is one."""
+        """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
         model, world = self.model(trained), trained.world
         assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, PromoterObjective)
         alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
@@ -277,7 +277,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
         members = None
         if self.settings.ensemble:
-            # The control never sees a true label.
+            # The control must not use true labels.
             valid = None if self.shuffle_labels else self._windows("valid")
             members = add_position_member(model, trained.objective.windows, valid, predict, self.config.seed)
         return held_out_predictions(self.windows, self.sequences, predict), members
@@ -288,7 +288,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         trained: TrainingResult[nn.Module],
         measured: tuple[pd.DataFrame, Members | None],
     ) -> dict[str, Any]:
-        """The model directory, with predictions and the calibration that these ask for."""
+        """Write the model directory, predictions and the calibration fitted to them; return metrics."""
         predictions, members = measured
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
@@ -309,7 +309,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         if self.origin is not None:
             provenance["sequences"] = self.origin.sources
             if self.start.model is not None:
-                log("whether the genome of the pretraining holds the held-out sequences is not known")
+                log("the pretraining genome may contain the held-out sequences: this cannot be checked")
                 provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(directory, trained, provenance, metrics, calibration)
         return metrics
@@ -322,13 +322,12 @@ def add_position_member(
     predict: Callable[[list[str]], npt.NDArray[np.floating]],
     seed: int,
 ) -> Members:
-    """Fit the `position` baseline to the windows the network learned from, and add its log-odds to the
-    network's.
+    """Fit the `position` baseline to the network's training windows, and add its log-odds to the network's.
 
     Two weights and an intercept, fitted to the validation windows with their true labels, bring both members'
-    log-odds to one scale; they become part of the network's weights. Without such windows, or with fewer than
-    10 of a class, both members have weight 1. `predict` gives the probabilities (N,) of the network alone;
-    `seed` is that of the choice of the baseline's penalty.
+    log-odds to one scale. They are merged into the network's weights. Without validation windows, or with
+    fewer than 10 in a class, both members have weight 1. `predict` returns the probabilities (N,) of the
+    network alone; `seed` determines the choice of the baseline's penalty.
     """
     network = model.network
     assert isinstance(network, Classifier) and network.position_member is not None
@@ -349,10 +348,10 @@ def add_position_member(
 def fit_members(
     network: npt.NDArray[np.floating], position: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]
 ) -> Members:
-    """Weights of the members' log-odds (N,) by a logistic regression on labels (N,); none is below 0.
+    """Fit nonnegative weights of the members' log-odds (N,) by a logistic regression on labels (N,).
 
-    Where one of them would be below 0, the better member stays alone. Where no member tells the classes
-    apart, both have weight 1.
+    If a weight would be negative, the better member is used alone. If no member distinguishes the classes,
+    both have weight 1.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -1,5 +1,4 @@
-"""The nearest training window of each held-out one, the baseline that goes by it, and data sets without
-likes."""
+"""The nearest training window per held-out window, the nearest-window baseline, and similarity filtering."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,11 +27,11 @@ from bigbird_dna.genome.similarity import Nearest, SequenceWindows, aligned_pair
 
 ORIENTATION = "orientation"
 SIMILAR = "similar"
-"""The key of `dataset.json` about the training bins that were left out."""
+"""Key in `dataset.json` that describes the excluded training bins."""
 
 
 def _check(inputs: Sequence[Path], *outputs: Path | None) -> None:
-    """`UsageError` for an output that can't be written, or is an input."""
+    """Raise `UsageError` if an output cannot be written or is an input."""
     for path in outputs:
         if path is not None:
             check_writable(path)
@@ -42,12 +41,11 @@ def _check(inputs: Sequence[Path], *outputs: Path | None) -> None:
 def _write(
     path: Path, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
 ) -> pd.DataFrame:
-    """Write, and give, the queries, then `similarity`, the columns `others` of the nearest ones, and
-    `orientation`.
+    """Write and return a table of queries, their `similarity`, their nearest window, and `orientation`.
 
-    `orientation` is "+" where both are alike as they are read, "-" where one is turned. Where there is no
-    nearest window, its columns are empty and the similarity is 0. `nearest_schema` tells how the file is
-    read.
+    `others` are the columns of the nearest window. `orientation` is "+" if both windows match as they are
+    read, "-" if one is reverse-complemented. Without a nearest window, its columns are empty and the
+    similarity is 0. `nearest_schema` defines the file's format.
     """
     table = queries.reset_index(drop=True).assign(**{SIMILARITY: nearest.similarities})
     for name, column in others.items():
@@ -59,16 +57,16 @@ def _write(
 
 
 def _log_similarities(what: str, table: pd.DataFrame) -> None:
-    """Log how many windows of a table are how similar to their nearest one."""
+    """Log the number of windows in each range of similarity to the nearest training window."""
     _, *strata = Strata().parts(table[SIMILARITY].to_numpy())
     parts = ", ".join(f"{int(rows.sum()):,} {name}" for name, rows in strata)
     log(f"{len(table):,} {what}; similarity of the nearest training window: {parts}")
 
 
 def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
-    """Write the nearest record of `training` to each of `held_out` (`name similarity nearest orientation`).
+    """Write the nearest `training` record per `held_out` record (`name similarity nearest orientation`).
 
-    Both are FASTA files of windows; their lengths may differ. Returns the table.
+    Both are FASTA files of windows, whose lengths may differ. Returns the table.
     """
     _check([held_out, training], output)
     queries, others = read_records(held_out).sequences, read_records(training).sequences
@@ -88,11 +86,11 @@ def find_nearest_promoters(
     output: Path,
     predictions: Path | None = None,
 ) -> pd.DataFrame:
-    """Write the nearest training window of each window of validation and test, and return that table.
+    """Write a table with the nearest training window per validation and test window, and return the table.
 
-    Compared with are the training promoters and their negatives of the same set. Columns are those of the
-    predictions files but for the probability, then `similarity`, the nearest window's place, set and label,
-    and `orientation`. `predictions` get those of the nearest-window baseline, as of a model.
+    Candidates are the training promoters and their negatives of the same set. Columns are those of the
+    predictions files without the probability, then `similarity`, the nearest window's coordinates, set and
+    label, and `orientation`. `predictions` is an output file for the nearest-window baseline.
     """
     files = [windows / name for name in ("windows.parquet", "labels.npz")]
     _check([reference, *files], output, predictions)
@@ -101,7 +99,7 @@ def find_nearest_promoters(
     training = np.flatnonzero((data.rows["split"] == "train").to_numpy())
     held_out = np.flatnonzero(data.rows["split"].isin(["valid", "test"]).to_numpy())
     if not len(training):
-        raise DataError(f"{windows / 'windows.parquet'}: has no training window")
+        raise DataError(f"{windows / 'windows.parquet'}: contains no training windows")
     learned = TextWindows([sequences[row] for row in training.tolist()], data.labels[training])
     baseline = NearestWindow(balanced=True).fit(learned)
     pairs = baseline.pairs([sequences[row] for row in held_out.tolist()])
@@ -128,18 +126,19 @@ def find_nearest_bins(
     predictions: Path | None = None,
     window: int | None = None,
 ) -> pd.DataFrame:
-    """Write the nearest training window of the window around each test bin, and return that table.
+    """Write a table with the nearest training bin per test bin, by the windows around bins; return the table.
 
     Columns are `contig start end split similarity nearest_contig nearest_start nearest_end orientation`, with
-    the places of bins; rows are the test bins that metrics are computed on, in their order. `predictions` get
-    those of the nearest-window baseline, (bins, tracks) as `.npy`. `window` is as of `_compared_window`.
+    the coordinates of bins. Rows are the test bins that metrics are computed on, in their order.
+    `predictions` is an output `.npy` file (bins, tracks) of the nearest-window baseline. `window` is as in
+    `_compared_window`.
     """
     _check([data, reference], output, predictions)
     bins, genome = read_dataset(data), Reference(reference)
     length = _compared_window(bins, window)
     test, training = held_out_rows(bins, config.chromatin.evaluation), bins.rows("train")
     if not len(training):
-        raise DataError(f"{data}: has no training bins")
+        raise DataError(f"{data}: contains no training bins")
     log(f"comparing {len(test):,} test bins with {len(training):,} training bins, windows of {length:,} bp")
     baseline = NearestWindow().fit(BinWindows(bins, genome, length, training))
     texts = BinWindows(bins, genome, length, test).sequences(np.arange(len(test)))
@@ -156,14 +155,14 @@ def find_nearest_bins(
 def drop_similar_bins(
     data: Path, reference: Path, output: Path, similarity: float, *, window: int | None = None
 ) -> dict[str, Any]:
-    """Write the data set `output`: that of `data` without training bins that are like a held-out one.
+    """Write to `output` the data set `data` without training bins that are similar to a held-out bin.
 
-    Left out are those to whose window that of a bin of validation or test has at least this similarity.
-    Tracks, and bins of validation and test, stay as they are. Gives the value of `SIMILAR` in `dataset.json`.
+    A training bin is excluded if the window around a validation or test bin has at least `similarity` to its
+    window. Tracks and held-out bins do not change. Returns the value of `SIMILAR` in `dataset.json`.
     """
     check_fraction("similarity", similarity)
     if not similarity:
-        raise UsageError("similarity 0 would leave out all training bins")
+        raise UsageError("--similarity 0: must be above 0; 0 would exclude all training bins")
     check_directory(output, [data, reference])
     bins, genome = read_dataset(data), Reference(reference)
     length = _compared_window(bins, window)
@@ -174,8 +173,8 @@ def drop_similar_bins(
     similar = similar_rows(texts, SequenceWindows(len(training), length, windows.sequences), similarity)
     if similar.all():
         raise DataError(
-            f"{data}: all {len(training):,} training bins are like a held-out one: nothing is left to train "
-            f"on (similarity {similarity:g})"
+            f"{data}: all {len(training):,} training bins have a similarity of at least {similarity:g} to a "
+            "held-out bin; no training bins remain"
         )
     kept = np.ones(len(bins), np.bool_)
     kept[training[similar]] = False
@@ -184,16 +183,16 @@ def drop_similar_bins(
     info = {name: value for name, value in bins.info.items() if name not in computed} | {SIMILAR: dropped}
     rows = bins.bins[kept].reset_index(drop=True)
     made = write_dataset(output, rows, bins.labels.take(kept), bins.tracks, info)
-    log(f"{dropped['left_out']:,} of {len(training):,} training bins are like a held-out one: left out")
+    log(f"{dropped['left_out']:,} of {len(training):,} training bins are similar to a held-out bin: excluded")
     positives = made.labels.positives(made.rows("train"))
     bare = [track.name for track, count in zip(made.tracks, positives, strict=True) if not count]
     if bare:
-        log(f"warning: {len(bare):,} tracks have no positive training bin left: {', '.join(bare[:3])}")
+        log(f"warning: {len(bare):,} tracks have no positive training bins left: {', '.join(bare[:3])}")
     return dropped
 
 
 def _compared_window(data: ChromatinData, window: int | None) -> int:
-    """bp around a bin that are compared; None: 1,000, or the bin where that is larger."""
+    """Return the window size in bp for the comparison of bins; None: 1,000, or the bin size if larger."""
     size = data.bin_size
     if window is None:
         return max(BASELINE_WINDOW - (BASELINE_WINDOW - size) % 2, size)

@@ -1,4 +1,4 @@
-"""A pretrained model and simple predictors, on the same hidden tokens of held-out contigs."""
+"""Evaluation of a pretrained model and baselines on the same hidden tokens of held-out contigs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ CHOSEN_ON = "valid"
 
 @dataclass(frozen=True)
 class EvaluatedTokens:
-    """The hidden tokens of each split that has any, or what a causal model predicts, and their stores."""
+    """Token stores, and the hidden tokens (causal models: predicted tokens) of each nonempty split."""
 
     stores: Mapping[str, TokenStore]
     tokenizer: Tokenizer
@@ -51,12 +51,12 @@ class EvaluatedTokens:
     def open(
         cls, tokens: Path, tokenizer: Tokenizer, length: int, sequences: int, *, pairs: bool, causal: bool
     ) -> Self:
-        """Draw them from the stores of a directory; `DataError` if one is missing, damaged or of another
-        tokenizer, or there are no validation tokens."""
+        """Draw tokens from the stores in a directory; `DataError` if a store is missing, damaged or of
+        another tokenizer, or if there are no validation tokens."""
         stores = {split: TokenStore.open(tokens / split, tokenizer) for split in ("train", *SPLITS)}
         if not len(stores[CHOSEN_ON].tokens):
             raise DataError(
-                f"{stores[CHOSEN_ON].directory}: holds no tokens, and predictors are chosen on them"
+                f"{stores[CHOSEN_ON].directory}: contains no tokens; choosing baselines needs them"
             )
         hidden = {
             split: HeldOut.draw(stores[split], tokenizer, length, sequences, pairs=pairs, causal=causal)
@@ -67,11 +67,11 @@ class EvaluatedTokens:
 
     @property
     def predictors(self) -> tuple[str, ...]:
-        """Those beside a causal model, or beside one of masked tokens."""
+        """Names of the baselines for a causal or a masked-token model."""
         return LEFT_PREDICTORS if self.causal else PREDICTORS
 
     def fit_baselines(self, token_order: int) -> dict[str, MaskedTokenBits]:
-        """Fit the predictors to the training tokens and evaluate them on the hidden ones of each split."""
+        """Fit the baselines to the training tokens, and evaluate them on the hidden tokens of each split."""
         documents = {
             split: hidden_in_documents(self.stores[split], own) for split, own in self.hidden.items()
         }
@@ -87,27 +87,27 @@ class EvaluatedTokens:
         return {split: baselines.evaluate(own) for split, own in documents.items()}
 
     def read_baselines(self, path: Path) -> dict[str, MaskedTokenBits]:
-        """What `fit_baselines` has written; `DataError` if it is damaged or of other hidden tokens."""
+        """Read a file of `fit_baselines`; `DataError` if it is damaged or of other hidden tokens."""
         found = {}
         with (
-            reading(path, "damaged, or not what train baseline-language writes", Exception),
+            reading(path, "damaged, or not a file of train baseline-language", Exception),
             open_npz(path) as file,
         ):
             names = tuple(map(str, file.read("predictors")))
             if names != self.predictors:
                 of = " for a causal model" if self.causal else ""
-                raise DataError(f"{path}: has other predictors than those of this version{of}: make it again")
+                raise DataError(f"{path}: baselines differ from those of this version{of}; write it again")
             notes = dict(zip(names, map(str, file.read("notes")), strict=True))
             for split, held_out in self.hidden.items():
                 own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
                 if own not in file.names or not np.array_equal(file.read(own), held_out.tokens):
                     raise DataError(
-                        f"{path}: is of other hidden {split} tokens: make it of the same tokens, with as "
-                        "many inputs of the same length, and with next sentences if the model has them"
+                        f"{path}: hidden {split} tokens differ; write it again with the same token stores, "
+                        "number and length of inputs, and next-sentence setting as for the model"
                     )
                 bits = file.read(f"{split}.bits")
                 if bits.shape != shape or bits.dtype != np.float64 or not np.isfinite(bits).all():
-                    raise DataError(f"{path}: {split}.bits are not {shape[0]} × {shape[1]} numbers")
+                    raise DataError(f"{path}: {split}.bits must be {shape[0]} × {shape[1]} finite float64s")
                 found[split] = MaskedTokenBits(dict(zip(names, bits, strict=True)), held_out.bases, notes)
         return found
 
@@ -115,11 +115,11 @@ class EvaluatedTokens:
 def fit_baselines(
     config: Config, tokens: Path, tokenizer_path: Path, output: Path, *, sequences: int = 1000
 ) -> None:
-    """Write what simple predictors make of the hidden tokens that `evaluate_pretraining` looks at.
+    """Fit the baselines, and write their bits for the hidden tokens that `evaluate_pretraining` uses.
 
-    The file (.npz) has `predictors` and their `notes`, and for each split `SPLIT.tokens`, the places of the
-    hidden tokens in its store, and `SPLIT.bits`, predictors × tokens. `DataError` as of `EvaluatedTokens`.
-    """
+    The `.npz` file contains `predictors` and their `notes`. Per split it contains `SPLIT.tokens`, positions
+    of the hidden tokens in the store, and `SPLIT.bits`, predictors × tokens. Raises the `DataError`s of
+    `EvaluatedTokens.open`."""
     settings, causal = config.pretraining, config.encoder.causal
     pairs, length = settings.next_sentence, settings.sequence_tokens
     tokenizer = load_tokenizer(tokenizer_path)
@@ -137,7 +137,7 @@ def fit_baselines(
 
 
 def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
-    """The documents that hold hidden tokens, and where these are in them."""
+    """Return the documents that contain hidden tokens, and the positions of the tokens in each."""
     bounds = document_bounds(store)
     own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
     documents = np.unique(own)
@@ -148,17 +148,16 @@ def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
 
 
 def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
-    """The documents of a store's first pass, of both strands if it has both: later passes have the same
-    bases."""
+    """Return the documents of a store's first pass, on all its strands: later passes repeat the bases."""
     bounds = document_bounds(store)[: store.info["first_documents"] + 1]
     return [store.tokens[start:end] for start, end in pairwise(bounds.tolist())]
 
 
 ONE_AT_A_TIME_TOKENS = 1_000_000
-"""Of inputs with one hidden token each: a small model takes a quarter of a minute of one core."""
+"""Maximum total tokens of inputs with one hidden token each: 15 seconds on one core for a small model."""
 
 ModelBits = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]
-"""Bits of hidden tokens, and which; by "" for all, `ONE_AT_A_TIME` for some, hidden one at a time."""
+"""Bits and indices of hidden tokens: under "" all of them, under `ONE_AT_A_TIME` those hidden singly."""
 
 
 def evaluate_pretraining(
@@ -173,22 +172,22 @@ def evaluate_pretraining(
     alone: bool = False,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
+    """Write bits per base of a model and of baselines, with intervals, as TSV; return the table.
 
-    15 % of the tokens of at most `sequences` inputs of each split are hidden from all of them, or all but the
-    one in question are seen. A causal model is evaluated on every token in the second half of each input,
-    given those before it. The predictors learn from the training tokens and are chosen on hidden validation
-    tokens, which favours them there; `baselines` is what `fit_baselines` wrote of them for the same inputs.
-    With no test tokens the table is of the validation contigs alone. `UsageError`: inputs are longer than the
-    model takes, or there are `baselines` for a model alone; `DataError`: stores or baselines don't fit.
+    In at most `sequences` inputs per split, 15% of the tokens are hidden, all together or one at a time. A
+    causal model is evaluated on every token in the second half of each input, given the preceding tokens.
+    The baselines learn from the training tokens. They are chosen on hidden validation tokens, which favors
+    them there. `baselines` is a file of `fit_baselines` for the same inputs; `alone` omits the baselines.
+    Without test tokens, the table covers only the validation contigs. Raises `UsageError` for inputs longer
+    than the model's maximum or `alone` with `baselines`, and `DataError` for unsuitable stores or baselines.
     """
     if alone and baselines:
-        raise UsageError("--model-only goes without --baselines")
+        raise UsageError("give at most one of --model-only and --baselines")
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
     length = sequence_tokens or min(512, model.config.max_length)
     if length > model.config.max_length:
-        raise UsageError(f"{length} tokens an input: the model takes {model.config.max_length}")
+        raise UsageError(f"{length} tokens per input: the model takes at most {model.config.max_length}")
     pairs, causal = model.settings.next_sentence, model.config.causal
     evaluated = EvaluatedTokens.open(tokens, model.tokenizer, length, sequences, pairs=pairs, causal=causal)
     found = evaluated.read_baselines(baselines) if baselines else None
@@ -212,7 +211,7 @@ def evaluate_pretraining(
 
 
 def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch.device) -> ModelBits:
-    """Of all tokens, and one at a time: a causal model sees none behind the one in question anyway."""
+    """Return bits for all tokens and, except for causal models, for tokens that are hidden one at a time."""
     count, tokens = len(held_out.inputs), len(held_out.labels)
     parts = {"": (held_out, np.arange(tokens))}
     if model.config.causal:
@@ -228,14 +227,14 @@ def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch
 
 
 def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator[pd.DataFrame]:
-    """The model and those that see no hidden token either; then all that see the others."""
+    """Yield the table for tokens hidden together, then the table for tokens hidden one at a time."""
     notes = dict(baselines.notes)
     if ONE_AT_A_TIME in found:
         some = len(found[ONE_AT_A_TIME][1])
         rest = "" if some == len(held_out.labels) else f"; {some:,} of the hidden tokens"
         notes = {MODEL + ONE_AT_A_TIME: f"one token hidden at a time{rest}", **notes}
     else:
-        notes[MODEL] = "sees half of an input or more"
+        notes[MODEL] = "context: at least half of an input"
     for kind, (bits, of) in found.items():
         others = {
             name: values[of]

@@ -1,4 +1,4 @@
-"""Inputs of pretraining, drawn from a token store, and the hidden tokens that all models are measured on."""
+"""Pretraining inputs drawn from a token store, and the hidden tokens that all models are evaluated on."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -21,11 +21,11 @@ Ids = NDArray[np.integer]
 
 
 class Tokens(Protocol):
-    """Tokens of documents one after the other, as a `TokenStore` has them."""
+    """Concatenated tokens of documents, as in a `TokenStore`."""
 
     @property
     def directory(self) -> Path:
-        """Names them in errors."""
+        """Path for error messages."""
 
     @property
     def tokens(self) -> Ids:
@@ -33,37 +33,37 @@ class Tokens(Protocol):
 
     @property
     def sentences(self) -> NDArray[np.integer]:
-        """Where sentences begin among the tokens, and the end, (S + 1,)."""
+        """Token offsets of the sentences' starts, and the end, (S + 1,)."""
 
     @property
     def documents(self) -> NDArray[np.integer]:
-        """Where documents begin among the sentences, and the end, (D + 1,)."""
+        """Sentence offsets of the documents' starts, and the end, (D + 1,)."""
 
 
 class Example(NamedTuple):
-    """An input of the network before tokens are hidden."""
+    """A network input before masking."""
 
     ids: NDArray[np.int32]  # [CLS] A [SEP], or [CLS] A [SEP] B [SEP]
-    first: int  # tokens up to and with the first [SEP]
+    first: int  # number of tokens up to and including the first [SEP]
     follows: bool  # whether B follows A; true without B
 
 
 class Sampler(Protocol):
-    """Draws examples of a length."""
+    """Draws examples of one maximum length."""
 
     def draw(self, rng: np.random.Generator) -> Example:
-        """One example, a function of the generator's state."""
+        """Return one example, determined by the generator's state."""
 
 
 def joined(tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = True) -> Example:
-    """[CLS] A [SEP], and B [SEP] behind it if there is one."""
+    """Return [CLS] A [SEP], followed by B [SEP] if `b` is given."""
     second = [] if b is None else [b, [tokenizer.sep_id]]
     row = np.concatenate([[tokenizer.cls_id], a, [tokenizer.sep_id], *second])
     return Example(row.astype(np.int32), len(a) + 2, follows)
 
 
 class SegmentSampler:
-    """Draws segments that fill `sequence_tokens` with [CLS] A [SEP], each place of the store as likely."""
+    """Draws segments that fill `sequence_tokens` as [CLS] A [SEP], uniformly over positions of the store."""
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
         self.store, self.tokenizer = store, tokenizer
@@ -79,14 +79,14 @@ class SegmentSampler:
 
 
 class PairSampler:
-    """Draws sentence pairs, [CLS] A [SEP] B [SEP], that fill `sequence_tokens` where documents have as much.
+    """Draws sentence pairs, [CLS] A [SEP] B [SEP], that fill `sequence_tokens` if documents are long enough.
 
-    A starts at a sentence drawn uniformly from those with an input's tokens ahead in their document, or half
-    of a document that is shorter. It takes whole sentences up to about half of the room, B fills the rest:
-    with what follows A, or (every second time) from a start in another document; in a store's only one, from
-    a start that is as far from A's as an input is long, which is a quarter of the document at most. B is as
-    long as both what follows A and the other place allow, so that its length doesn't tell which it is.
-    `DataError`: the store is empty, or has no two such starts.
+    A starts at a sentence drawn uniformly from those followed by at least one input's tokens in the document,
+    or by half of a shorter document. A takes whole sentences up to about half of the input. B fills the rest,
+    with equal probability by the tokens after A or by tokens from a start in another document. In a store of
+    one document, that start is at least an input's length from A's; inputs are at most a quarter of the
+    document. Both sources limit B's length, so that the length does not reveal the source.
+    Raises `DataError` if the store is empty or lacks two such starts.
     """
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
@@ -106,16 +106,16 @@ class PairSampler:
             self.starts = self.starts[last - first < len(self.starts)]
         if not len(self.starts) or self.room < 2:
             raise DataError(
-                f"{store.directory}: next sentences need a second document, or a longer one: "
-                "pretraining.next_sentence: false does without"
+                f"{store.directory}: next-sentence prediction needs a second document, or a longer one; "
+                "set pretraining.next_sentence: false"
             )
         ahead = ahead[self.starts]
         self.fewest = int(ahead.min())
-        """Tokens that every start has ahead."""
+        """Minimum number of tokens from a start to the end of its document."""
         begins = store.sentences[self.starts]
         reached = np.minimum(begins + np.minimum(ahead, self.room), np.append(begins[1:], self.bounds[-1]))
         self.share = float((reached - begins).sum() / self.bounds[-1])
-        """Of the store's tokens, those that an input can reach."""
+        """Fraction of the store's tokens that can occur in an input."""
 
     def draw(self, rng: np.random.Generator) -> Example:
         number = int(rng.integers(len(self.starts)))
@@ -126,7 +126,7 @@ class PairSampler:
         follows = bool(rng.random() < 0.5)
         begin = middle
         if not follows or length > self.fewest:
-            # Of what follows, too, no more is taken than the other place has.
+            # The tokens after A are cut to the other start's length as well.
             other, stop = self._place(self._elsewhere(number, rng))
             length = min(length, stop - other)
             begin = middle if follows else other
@@ -135,13 +135,13 @@ class PairSampler:
         return joined(self.tokenizer, a, b, follows)
 
     def _place(self, number: int) -> tuple[int, int]:
-        """The token that a start is at, and the end of its document."""
+        """Return the token offset of a start, and the end of its document."""
         sentence = self.starts[number]
         document = self.store.documents.searchsorted(sentence, side="right")
         return int(self.store.sentences[sentence]), int(self.bounds[document])
 
     def _elsewhere(self, number: int, rng: np.random.Generator) -> int:
-        """A start that is not near one, each as likely."""
+        """Draw uniformly from the starts that are not near start `number`."""
         other = int(rng.integers(len(self.starts)))
         (first,), (last,) = self._near(self.starts[number : number + 1])
         if not first <= other < last:
@@ -150,7 +150,7 @@ class PairSampler:
         return int(other + (last - first) * (other >= first))
 
     def _near(self, sentences: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The starts near each of some sentences (n,): the number of the first (n,), and the end (n,)."""
+        """Return the range of starts near each sentence (n,): first indices (n,) and end indices (n,)."""
         store = self.store
         first: Ids
         last: Ids
@@ -164,7 +164,7 @@ class PairSampler:
         return self.starts.searchsorted(first), self.starts.searchsorted(last)
 
     def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
-        """The last sentence end at or before `target`, the first one after it, or `target` itself."""
+        """Return the last sentence end up to `target`, else the first one after it, else `target`."""
         ends = self.store.sentences
         after = int(np.searchsorted(ends, target, side="right"))
         if after - 1 > sentence:
@@ -175,36 +175,36 @@ class PairSampler:
 
 
 def document_bounds(store: Tokens) -> NDArray[np.int64]:
-    """Where documents begin and end among the store's tokens, (D + 1,); `DataError` for an empty store."""
+    """Return the token offsets of document boundaries, (D + 1,); `DataError` for an empty store."""
     bounds = np.asarray(store.sentences[store.documents])
     if len(bounds) < 2 or bounds[-1] < 1:
-        raise DataError(f"{store.directory}: the token store holds no sentences")
+        raise DataError(f"{store.directory}: the token store contains no sentences")
     return bounds
 
 
 def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
-    """Of pairs if next sentences are learnt, of segments if not."""
+    """Return a sampler of sentence pairs for next-sentence prediction, else of segments."""
     return (PairSampler if next_sentence else SegmentSampler)(store, tokenizer, sequence_tokens)
 
 
-MASKED = 0.15  # of an input's tokens, hidden: whatever training hides, so that all are measured on the same
-_SEED = 20_200_728  # of the masks: no training's, so that all are measured on the same tokens
-_ROWS = 16  # run at a time
+MASKED = 0.15  # fraction of hidden tokens in evaluation, the same for all training settings
+_SEED = 20_200_728  # for the masks, independent of training: all models are evaluated on the same tokens
+_ROWS = 16  # inputs per network call
 
 
 class HeldOut(NamedTuple):
-    """Inputs with hidden tokens, and where these are in the store. M hidden tokens, N inputs.
+    """Inputs with hidden tokens, and the tokens' positions in the store. M hidden tokens, N inputs.
 
-    Every hidden token is [MASK]: in training a tenth stays as it is, which would flatter the model. For a
-    causal model none is: pieces of bases in an input's second half are predicted, each at the place before.
+    Every hidden token is [MASK]; training leaves 10% unchanged, which would bias the evaluation upward. A
+    causal model has no [MASK]: it predicts the base tokens of an input's second half from preceding tokens.
     """
 
     inputs: tuple[Example, ...]  # ids with [MASK]
-    places: tuple[NDArray[np.int64], ...]  # in each input, where its hidden tokens are predicted
-    tokens: NDArray[np.int64]  # (M,) places in the store's tokens, ascending
-    labels: NDArray[np.int64]  # (M,) what is hidden there
-    bases: NDArray[np.int64]  # (M,) bp of each
-    blocks: NDArray[np.int64]  # (M,) number of the block of `BLOCK_BASES` bp that the token begins in
+    places: tuple[NDArray[np.int64], ...]  # per input, the positions at which hidden tokens are predicted
+    tokens: NDArray[np.int64]  # (M,) positions in the store, ascending
+    labels: NDArray[np.int64]  # (M,) true token ids
+    bases: NDArray[np.int64]  # (M,) bp per token
+    blocks: NDArray[np.int64]  # (M,) index of the block of `BLOCK_BASES` bp in which the token begins
 
     @classmethod
     def draw(
@@ -219,11 +219,11 @@ class HeldOut(NamedTuple):
         causal: bool = False,
         widths: NDArray[np.int64] | None = None,
     ) -> Self:
-        """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
+        """Return at most `count` inputs, evenly spaced over a one-pass store; determined by the arguments.
 
-        In place of one that has nothing to predict, as of N alone, the nearest that has is taken; `DataError`
-        if none has. `pairs` are [CLS] A [SEP] B [SEP], where B follows A. `widths` (N,) are the bases, or
-        characters, of the store's tokens; none: bases, by the tokenizer.
+        An input without predictable tokens, e.g. only N, is replaced by the nearest input with some;
+        `DataError` if there is none. With `pairs`, inputs are [CLS] A [SEP] B [SEP], where B follows A.
+        `widths` (N,) are the bases or characters per token of the store; None: bases from the tokenizer.
         """
         segments = list(_segments(document_bounds(store), sequence_tokens - (3 if pairs else 2)))
         evenly = np.unique(np.linspace(0, len(segments) - 1, min(count, len(segments))).round().astype(int))
@@ -236,8 +236,8 @@ class HeldOut(NamedTuple):
         chosen = _nearest(evenly, good, len(segments))
         if not len(chosen):
             raise DataError(
-                f"{store.directory}: no input of {sequence_tokens} tokens has anything to predict: N and "
-                "special tokens are not"
+                f"{store.directory}: no input of {sequence_tokens} tokens contains a token to predict; N and "
+                "special tokens are not predicted"
             )
         if widths is None:
             widths = tokenizer.piece_lengths[np.asarray(store.tokens)].astype(np.int64)
@@ -249,7 +249,7 @@ class HeldOut(NamedTuple):
             shown: Ids
             if causal:
                 shown, own = ids, middle + np.flatnonzero(np.isin(ids[middle:], predicted))
-                places.append(own)  # [CLS] stands in front: that of the token before
+                places.append(own)  # shifted by [CLS]: the position of the preceding token
             else:
                 rng = np.random.default_rng((_SEED, start))
                 shown, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
@@ -264,8 +264,8 @@ class HeldOut(NamedTuple):
         return cls(tuple(inputs), tuple(places), at, np.concatenate(labels), widths[at], blocks)
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
-        """Hidden tokens each in an input where all others are shown, as many, evenly spread, as fit into
-        `tokens` of input, and which of them these are (C,), ascending."""
+        """Return inputs that hide one token each, and the ascending indices (C,) of these tokens. They are
+        evenly spaced, as many as fit into `tokens` input tokens in total."""
         longest = max(len(example.ids) for example in self.inputs)
         count = min(len(self.labels), max(tokens // longest, 1))
         chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
@@ -286,7 +286,7 @@ class HeldOut(NamedTuple):
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
     ) -> "Predicted":
-        """Bits of every hidden token, and whether it has the highest score, of this process's inputs."""
+        """Return bits and correctness of the hidden tokens in this process's inputs."""
         counts = [len(places) for places in self.places]
         first = np.concatenate([[0], np.cumsum(counts)])
         bits = np.full(len(self.labels), np.nan)
@@ -310,15 +310,15 @@ class HeldOut(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """What a model makes of hidden tokens."""
+    """A model's predictions for hidden tokens; values are valid only where `own` is true."""
 
-    bits: NDArray[np.float64]  # (M,) -log2 of the token's probability, where it is `own`
-    right: NDArray[np.bool_]  # (M,) whether it is the likeliest, likewise
-    own: NDArray[np.bool_]  # (M,) whether this process ran it
+    bits: NDArray[np.float64]  # (M,) -log2 of the true token's probability
+    right: NDArray[np.bool_]  # (M,) whether the true token is the most probable one
+    own: NDArray[np.bool_]  # (M,) whether this process evaluated the token
 
 
 def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) -> NDArray[np.int_]:
-    """The numbers below `count` that are `wanted`; where one isn't good the nearest other that is, if any."""
+    """Return the `wanted` numbers below `count`, each bad one replaced by the nearest unused good one."""
     bad = [number for number in wanted.tolist() if not good(number)]
     if not bad:
         return wanted
@@ -335,7 +335,7 @@ def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) 
 
 
 def _segments(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
-    """Documents cut into segments of `room` tokens; the rest of a document is left out, unless it is all."""
+    """Yield document segments of `room` tokens; remainders are dropped, shorter documents are kept whole."""
     for start, end in pairwise(bounds.tolist()):
         whole = (end - start) // room
         if not whole and end > start:

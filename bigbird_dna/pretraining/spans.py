@@ -1,22 +1,22 @@
-"""Pretrained models of any tokenizers, and Markov models over bases, compared on the same hidden bases.
+"""Comparison of pretrained models with any tokenizers, and of Markov models, on the same hidden bases.
 
-Bits of hidden *tokens* can't be compared between tokenizers: tokens that stay visible tell where the hidden
-ones begin and end, and small tokens have nearer neighbors. Bits of the same hidden bases, a span, can:
+Bits of hidden *tokens* cannot be compared between tokenizers: visible tokens reveal where the hidden ones
+begin and end, and short tokens have nearer neighbors. Bits of the same hidden bases, a span, are comparable:
 
-    P(span | both sides) = s(span) / Σ_y s(y), over all 4 ** L spans y of as many bases
+    P(span | both sides) = s(span) / Σ_y s(y), over all 4 ** L spans y of the same length L
 
-s(y) is what the model gives the window, context + y + context, tokenized as a whole, as in training. Visible
-are the tokens at both ends that the windows of all y have in common. They hold no base of the span; mostly
-some bases beside it are hidden with it, the same for all y, so that what they cost cancels. The n tokens
-between are [MASK] first, and are predicted from left to right:
+s(y) is the model's score of the window, context + y + context, tokenized as a whole, as in training. The
+tokens at both ends that the windows of all y have in common are visible. They contain no base of the span.
+Usually some adjacent bases are hidden too; these are the same for all y, so their cost cancels. The n tokens
+between the visible ends start as [MASK] and are predicted from left to right:
 
     s(y) = Π_i p(token i | visible tokens, hidden tokens before i, n − i + 1 times [MASK])
 
-p is the model's softmax over the tokens that are made of bases. n may differ between windows; no factor is
-needed for it, as far as text n tokens apart is independent. So a model that knows all about the source of
-bases and about its tokenizer gives the true bits, whatever the tokenizer is.
+p is the model's softmax over the tokens that consist of bases. n may differ between windows; no correction is
+needed if tokens at distance n are independent. A perfect model of the base source and of its tokenizer
+therefore yields the true bits for any tokenizer.
 
-Shapes: N spans, 4 ** L windows of each, n hidden tokens of a window, R inputs, V vocabulary.
+Shapes: N spans, 4 ** L windows per span, n hidden tokens per window, R inputs, V vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,13 +48,13 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
 
-CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
-CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # bp; each tenth one chooses
-LONGEST_SPAN = 5  # bp: each base more takes four times as long, and as much memory
-INPUTS = 512  # run together, about: their scores are held at once
+CHOOSING = 4000  # spans of other contigs for choosing the orders of Markov models
+CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # segments in bp; every tenth is used to choose the orders
+LONGEST_SPAN = 5  # bp: each further base multiplies time and memory by four
+INPUTS = 512  # approximate number of inputs per batch, whose scores are in memory at the same time
 _LETTERS = np.frombuffer(b"ACGTN", np.uint8)
 
-Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4; of windows (N, context + span + context)
+Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4; shape of windows: (N, context + span + context)
 Bits = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
@@ -72,17 +72,17 @@ def compare_pretraining(
     seed: int = 1,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
+    """Write bits per base of models and of Markov models on the same spans as TSV; return the table.
 
-    Spans of `span` bp are drawn on the forward strand of `contigs`, with `context` known bp on both sides;
-    differences are to the first model. Markov models learn from both strands of the contigs that are neither
-    compared on nor in `exclude`, and are chosen there; these are held in memory, a byte a base. `UsageError`,
-    `ModelError` or `DataError` says which model, contig or length doesn't fit.
+    Spans of `span` bp are drawn from the forward strand of `contigs`, with `context` known bp on both sides.
+    Differences are relative to the first model. Markov models are fitted and chosen on both strands of the
+    contigs in neither `contigs` nor `exclude`, which take one byte of memory per base. `UsageError`,
+    `ModelError` or `DataError` names an unsuitable model, contig or length.
     """
     check_at_least_one({"span": span, "context": context, "spans": spans})
     if span > LONGEST_SPAN:
         raise UsageError(
-            f"span {span}: must be at most {LONGEST_SPAN}, since all spans of that length are tried"
+            f"--span {span}: must be at most {LONGEST_SPAN}, since all spans of that length are evaluated"
         )
     place = choose_device(device)
     opened = _open(models)
@@ -97,8 +97,8 @@ def compare_pretraining(
     drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
     if len(drawn.windows) < spans:
         raise DataError(
-            f"{reference}: {shown(contigs)} can have {drawn.possible:,} spans of {span} known bases with "
-            f"{context} on both sides, {spans:,} are asked for"
+            f"{reference}: {shown(contigs)} can provide {drawn.possible:,} spans of {span} known bases with "
+            f"{context} known bases on both sides; --spans is {spans:,}"
         )
     hidden = {name: _hidden(model, drawn) for name, model in opened.items()}
     baselines = fit_span_baselines(reference, learned, drawn, seed)
@@ -116,51 +116,51 @@ def compare_pretraining(
 
 
 def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
-    """Models by the names of their directories."""
+    """Load models; the keys are their paths."""
     if not paths:
-        raise UsageError("there is no model to compare")
+        raise UsageError("at least one model is needed for the comparison")
     opened: dict[str, LoadedModel] = {}
     for path in paths:
         if str(path) in opened:
-            raise UsageError(f"{path}: is given twice")
+            raise UsageError(f"{path}: the model is given twice")
         opened[str(path)] = model = load_pretrained(path)
         if model.config.causal:
             raise ModelError(
-                f"{path}: is causal, and can't be asked for what stands between two sides; "
-                "evaluate pretraining measures it"
+                f"{path}: a causal model cannot predict spans from both sides; "
+                "use evaluate pretraining for this model"
             )
     return opened
 
 
 def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
-    """Spans as a model is asked for them, none longer than it takes."""
+    """Hide the drawn spans for a model; `UsageError` if an input exceeds the model's maximum length."""
     require_dna(model.tokenizer)
     windows = progress(drawn.texts(), f"{model.name}: tokenizing", len(drawn.windows), "spans")
     spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
     longest, most = max(span.tokens for span in spans), model.config.max_length
     if longest > most:
         raise UsageError(
-            f"{model.name}: takes {most:,} tokens; a span of {drawn.span} bp with {drawn.context:,} bp of "
-            f"context on both sides has up to {longest:,}"
+            f"{model.name}: the model takes {most:,} tokens; a span of {drawn.span} bp with "
+            f"{drawn.context:,} bp of context on both sides has up to {longest:,}"
         )
     return spans
 
 
 def parts(contigs: Sequence[Codes], *, choosing: bool) -> list[Codes]:
-    """Segments of contigs: each tenth one, from the first on, or all others."""
+    """Return segments of contigs: every tenth one, starting with the first, or all others."""
     size = CHOOSING_SEGMENT
     segments = [contig[start : start + size] for contig in contigs for start in range(0, len(contig), size)]
     return [part for number, part in enumerate(segments) if (number % CHOOSING_SHARE == 0) == choosing]
 
 
 class SpanBaselines(NamedTuple):
-    """Markov models of orders that are chosen."""
+    """Markov models with their chosen orders."""
 
     markov: Markov
     orders: dict[str, int]  # by predictor
 
     def bits(self, windows: Codes, context: int) -> dict[str, Bits]:
-        """Bits (N,) of the spans in the middle of windows, by predictor: given the left context, or both."""
+        """Return the bits (N,) of the windows' central spans per predictor, given one or both sides."""
         return {
             name: _bits(self.markov, windows, context, order, both=name == BASES_BOTH)
             for name, order in self.orders.items()
@@ -168,16 +168,16 @@ class SpanBaselines(NamedTuple):
 
 
 def fit_span_baselines(reference: Path, contigs: Sequence[Codes], drawn: "Drawn", seed: int) -> SpanBaselines:
-    """Learn from contigs, both strands; strengths and orders are chosen on spans, as those that are drawn, of
-    the tenth of `parts`, which is counted in the end. No order is tried whose contexts would outnumber the
-    bases many times."""
+    """Fit Markov models to both strands of contigs. Strengths and orders are chosen on a tenth of the
+    segments (see `parts`), orders on spans like those in `drawn`. The final counts include that tenth.
+    Orders with many more contexts than bases are not tried."""
     kept, chosen = (parts(contigs, choosing=choosing) for choosing in (False, True))
     size, context = sum(map(len, contigs)), drawn.context
     choosing = draw_spans(chosen, span=drawn.span, context=context, count=CHOOSING, seed=(seed, 1)).windows
     if not len(choosing) or not any((part != UNKNOWN).any() for part in kept):
         raise DataError(
-            f"{reference}: the contigs that are neither compared on nor excluded have {size:,} bases, too "
-            "few for Markov models to learn from"
+            f"{reference}: the contigs that are neither compared nor excluded have {size:,} bases, too few "
+            "to fit Markov models"
         )
     order = min(LARGEST_ORDER, (size.bit_length() - 1) // 2 + 2)  # 4 ** order is at most 16 times the size
     log(f"Markov models over bases: counting in {size:,} bases")
@@ -193,7 +193,7 @@ def fit_span_baselines(reference: Path, contigs: Sequence[Codes], drawn: "Drawn"
 
 
 def _bits(markov: Markov, windows: Codes, context: int, order: int, *, both: bool) -> Bits:
-    """Bits (N,) of the middle of windows; an N behind each ends what is known."""
+    """Return the bits (N,) of the windows' central spans; an N between windows separates their contexts."""
     if not len(windows):
         return np.zeros(0)
     apart = np.pad(windows, ((0, 0), (0, 1)), constant_values=UNKNOWN)
@@ -204,34 +204,33 @@ def _bits(markov: Markov, windows: Codes, context: int, order: int, *, both: boo
 
 
 class Drawn(NamedTuple):
-    """Places of spans of one length, N of them, with `context` known bases on both sides."""
+    """N spans of one length, with `context` known bases on both sides."""
 
     windows: Codes  # (N, context + span + context)
-    blocks: NDArray[np.int64]  # (N,) number of the block of `BLOCK_BASES` bp that a span begins in
+    blocks: NDArray[np.int64]  # (N,) index of the block of `BLOCK_BASES` bp in which a span begins
     context: int
-    possible: int  # how many could be drawn at most
+    possible: int  # maximum number of spans that could be drawn
 
     def texts(self) -> list[str]:
-        """The windows as letters."""
+        """Return the windows as text."""
         return [_LETTERS[window].tobytes().decode() for window in self.windows]
 
     @property
     def span(self) -> int:
-        """Bases of a span."""
+        """Span length in bp."""
         return int(self.windows.shape[1]) - 2 * self.context
 
 
 def draw_spans(
     contigs: Sequence[Codes], *, span: int, context: int, count: int, seed: tuple[int, ...]
 ) -> Drawn:
-    """At most `count` spans in the contigs' order, no two of which share a base; each such choice is as
-    likely."""
+    """Draw at most `count` nonoverlapping spans, uniformly over such sets; return them in contig order."""
     rng = np.random.default_rng(seed)
     width = 2 * context + span
-    starts = [_window_starts(codes, width) for codes in contigs]  # of windows without an N
+    starts = [_window_starts(codes, width) for codes in contigs]  # windows without N
     ends = np.cumsum([len(one) for one in starts])
     total = int(ends[-1]) if len(ends) else 0
-    # As many places as are free when each drawn one takes `span`; drawn ones are spread by what others take.
+    # Draw from the starts that remain if each drawn span takes `span` starts, then add the starts taken.
     possible = (total + span - 1) // span
     drawn = min(count, possible)
     free = total - (drawn - 1) * (span - 1) if drawn else 0
@@ -251,7 +250,7 @@ def draw_spans(
 
 
 def _window_starts(codes: Codes, width: int) -> NDArray[np.int64]:
-    """Starts of windows of `width` known bases, ascending."""
+    """Return the ascending starts of windows of `width` known bases."""
     if len(codes) < width:
         return np.zeros(0, np.int64)
     unknown = np.append(0, np.cumsum(codes == UNKNOWN))
@@ -259,22 +258,22 @@ def _window_starts(codes: Codes, width: int) -> NDArray[np.int64]:
 
 
 class HiddenSpan(NamedTuple):
-    """A span as a model is asked for it."""
+    """A span as visible and hidden tokens of a model."""
 
-    left: Ids  # visible tokens before
-    right: Ids  # visible tokens behind
+    left: Ids  # visible tokens to the left
+    right: Ids  # visible tokens to the right
     hidden: list[Ids]  # the tokens between, for each of the 4 ** L spans
-    own: int  # which of them is the true one
+    own: int  # index of the true span in `hidden`
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest input, [CLS] and [SEP] included."""
+        """Number of tokens of the longest input, including [CLS] and [SEP]."""
         return len(self.left) + max(map(len, self.hidden)) + len(self.right) + 2
 
 
 def hide_spans(tokenizer: Tokenizer, windows: Iterable[str], context: int) -> Iterator[HiddenSpan]:
-    """Windows of known bases, `context` bp around a span, as a model is asked for them; `ModelError` if the
-    tokenizer is one of ordinary text, or lacks a base."""
+    """Yield the hidden span of each window of known bases, with `context` bp on both sides; `ModelError` if
+    the tokenizer is not for DNA or lacks a token for a base."""
     require_dna(tokenizer)
     for window in windows:
         before, span, behind = window[:context], window[context:-context], window[len(window) - context :]
@@ -284,24 +283,24 @@ def hide_spans(tokenizer: Tokenizer, windows: Iterable[str], context: int) -> It
         high = min(_alike(rows[0][::-1], row[::-1]) for row in rows)
         hidden = [row[low : len(row) - high] for row in rows]
         if not np.isin(np.concatenate(hidden), tokenizer.base_ids).all():
-            raise ModelError(f"{tokenizer.source}: has no piece for a base of {window}")
+            raise ModelError(f"{tokenizer.source}: the vocabulary has no token for a base of {window}")
         yield HiddenSpan(rows[0][:low], rows[0][len(rows[0]) - high :], hidden, every.index(span))
 
 
 def _alike(one: Ids, other: Ids) -> int:
-    """How many tokens two rows have in common at their beginning."""
+    """Return the length of the common prefix of two token rows."""
     size = min(len(one), len(other))
     differ = np.flatnonzero(one[:size] != other[:size])
     return int(differ[0]) if len(differ) else size
 
 
 class _SpanInputs:
-    """The inputs of a span: one for each different beginning of its windows' hidden tokens."""
+    """The inputs of a span: one per distinct prefix and number of its windows' hidden tokens."""
 
     def __init__(self, span: HiddenSpan) -> None:
         self.span = span
-        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}  # by hidden tokens in all, and those known
-        self._asked = []  # by window and token, (input, token)
+        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}  # by number of hidden tokens and prefix
+        self._asked = []  # (input, token), ordered by window and position
         for ids in span.hidden:
             tokens = tuple(ids.tolist())
             for index, token in enumerate(tokens):
@@ -310,7 +309,7 @@ class _SpanInputs:
         self._first = np.cumsum([0, *map(len, span.hidden[:-1])])
 
     def rows(self, tokenizer: Tokenizer) -> list[Ids]:
-        """[CLS] left, known tokens and [MASK], right [SEP]."""
+        """Return the inputs: [CLS], left tokens, prefix, [MASK] for the rest, right tokens, [SEP]."""
         left = np.concatenate([[tokenizer.cls_id], self.span.left])
         right = np.concatenate([self.span.right, [tokenizer.sep_id]])
         return [
@@ -319,11 +318,11 @@ class _SpanInputs:
         ]
 
     def places(self) -> list[int]:
-        """Where each input has the token that is asked for."""
+        """Return the position of the token to predict in each input."""
         return [1 + len(self.span.left) + len(known) for _, known in self.numbers]
 
     def bits(self, scores: NDArray[np.float32]) -> float:
-        """Bits of the true span, from log-probabilities (R, V) of its inputs' tokens."""
+        """Return the bits of the true span, from log-probabilities (R, V) for its inputs."""
         inputs, tokens = np.array(self._asked).T
         windows = np.add.reduceat(scores[inputs, tokens].astype(np.float64), self._first)
         return float((np.logaddexp.reduce(windows) - windows[self.span.own]) / np.log(2))
@@ -332,10 +331,10 @@ class _SpanInputs:
 def span_bits(
     model: LoadedModel, spans: Sequence[HiddenSpan], device: torch.device, together: int = INPUTS
 ) -> Bits:
-    """Bits (N,) of spans under a pretrained model; `ModelError` if its predictions are not finite.
+    """Return the bits (N,) of spans under a pretrained model; `ModelError` if its predictions are not finite.
 
-    What a span's are depends on no other span, nor on how many inputs are run `together`. On a CPU the
-    network runs one input at a time, else calls of like lengths, none longer than the model takes.
+    A span's bits depend neither on other spans nor on the number of inputs run `together`. On a CPU the
+    network runs one input at a time, else batches of similar lengths, up to the model's maximum.
     """
     network = model.network.to(device).eval()
     tokenizer = model.tokenizer
@@ -355,7 +354,7 @@ def span_bits(
             rows = [row for inputs in some for row in inputs.rows(tokenizer)]
             scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=INPUTS, device=device)
             if np.isnan(scores).any():
-                raise ModelError(f"{model.name}: its predictions are not finite")
+                raise ModelError(f"{model.name}: the model's predictions are not finite")
             ends = np.cumsum([len(inputs.numbers) for inputs in some])
             for inputs, part in zip(some, np.split(scores, ends[:-1]), strict=True):
                 yield inputs.bits(part)
@@ -364,7 +363,7 @@ def span_bits(
 
 
 def _together(spans: Sequence[HiddenSpan], count: int) -> Iterator[list[_SpanInputs]]:
-    """Spans with `count` inputs or little more in all."""
+    """Yield groups of spans with at least `count` inputs in total, except for the last group."""
     some: list[_SpanInputs] = []
     for span in spans:
         some.append(_SpanInputs(span))

@@ -1,9 +1,9 @@
 """Pretraining of an encoder, from token stores to a model directory (App. F.1).
 
-The objective is hidden tokens, and whether sentences follow each other; or the next token, of a causal model.
-What a model would learn first, how frequent tokens are and what stands beside them, can be counted: the
-output's biases begin as log frequencies, and token embeddings as the singular vectors of the pointwise mutual
-information of neighbors (Levy & Goldberg 2014, "Neural word embedding as implicit matrix factorization").
+The objective is masked-token and next-sentence prediction, or next-token prediction for causal models.
+Models learn token frequencies and co-occurrences first, which can be counted instead: output biases are
+initialized to log frequencies, and token embeddings to singular vectors of the neighbors' pointwise mutual
+information (Levy & Goldberg 2014, "Neural word embedding as implicit matrix factorization").
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,18 +34,18 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
 
-INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
-_NEARLY_ALL = 0.9  # of a store's tokens
-LARGEST_VOCABULARY = 4096  # of which all pairs are counted: a matrix of 256 MB, and a minute
-COUNTED = 20_000_000  # tokens, from the store's start
-SIZE = 2.0  # of embeddings, in standard deviations of other weights; see docs/results/initialization.md
-_UNSEEN = 0.5  # added to every count
+INPUTS = ("ids", "lengths", "segments", "masked")  # tensors of a batch that are inputs of the network
+_NEARLY_ALL = 0.9  # fraction of a store's tokens below which pair sampling is logged
+LARGEST_VOCABULARY = 4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
+COUNTED = 20_000_000  # tokens counted, from the start of the store
+SIZE = 2.0  # standard deviation of embeddings relative to other weights; choice: see docs/results.md
+_UNSEEN = 0.5  # pseudocount
 
 Floats = NDArray[np.float64]
 
 
 class PretrainingObjective:
-    """Masked-token (or next-token, `causal`) and next-sentence loss, each a mean over the global batch."""
+    """Masked-token (`causal`: next-token) and next-sentence loss, each averaged over the global batch."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PretrainingObjective:
         causal: bool = False,
         widths: NDArray[np.int64] | None = None,
     ) -> None:
-        """`widths` are those of `valid`, as `HeldOut.draw` takes them."""
+        """`widths` are the bases or characters per token of `valid`, as in `HeldOut.draw`."""
         self.tokenizer = tokenizer
         self.config = config
         self.causal = causal
@@ -81,9 +81,9 @@ class PretrainingObjective:
             _log_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Examples of a training step, a function of (seed, step, place in the global batch).
+        """Return examples of a training step, determined by (seed, step, position in the global batch).
 
-        Where inputs are shorter there are as many more of them, so that steps have the same tokens.
+        Steps with shorter inputs have proportionally more of them, so that all steps have the same tokens.
         """
         length = self.config.tokens_at(step)
         more = self.config.sequence_tokens // length
@@ -134,7 +134,7 @@ class PretrainingObjective:
         return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy over predicted tokens, in nats, plus that of the next-sentence choice."""
+        """Return the mean cross-entropy of predicted tokens plus that of next-sentence labels, in nats."""
         output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
         masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
         loss = masked / max(totals["masked"], 1.0)
@@ -144,7 +144,7 @@ class PretrainingObjective:
         return loss + pairs / totals["pairs"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Bits per base and accuracy over held-out tokens, always the same; next sentences if learnt."""
+        """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
         held_out, world = self.held_out, self.world
         predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
         own = predicted.own
@@ -168,7 +168,7 @@ class PretrainingObjective:
         return figures
 
     def _next_sentences(self, network: nn.Module, pairs: Sampler) -> dict[str, float]:
-        """How many of a fixed set of held-out pairs are told rightly; tokens are hidden as in training."""
+        """Count correct predictions for a fixed set of held-out pairs, with tokens hidden as in training."""
         size = min(16, self.config.batch_size)
         starts = range(0, self.config.evaluation_sequences, size)
         sums = {"pairs": 0.0, "right_pairs": 0.0}
@@ -184,7 +184,7 @@ class PretrainingObjective:
 
 
 def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
-    """Where pairs leave out much of a store: inputs begin where sentences do, and short ones end soon."""
+    """Log if pairs cover too little of a store: inputs begin at sentences and end with their documents."""
     for length, drawn_by in samplers:
         if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
             log(
@@ -196,7 +196,7 @@ def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
 @dataclass(eq=False)
 class PretrainingTask(ModelTask[dict[str, float]]):
     """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the
-    positions."""
+    encoder's maximum length."""
 
     run: Config
     tokens: Path
@@ -226,11 +226,11 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     @cached_property
     def stores(self) -> dict[str, TokenStore]:
-        """What is learnt from, and what is held out."""
+        """Training and validation token stores."""
         return {split: TokenStore.open(self.tokens / split, self.tokenizer) for split in ("train", "valid")}
 
     def identity(self) -> dict[str, Any]:
-        """The stores."""
+        """Return the settings and the descriptions of the token stores."""
         return super().identity() | {"data": [store.info for store in self.stores.values()]}
 
     def check(self) -> None:
@@ -263,7 +263,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,
             "tokenizer_sha256": checksum(self.tokenizer_path),
-            # What fine-tuning looks up, which may hold out something else.
+            # Fine-tuning compares these with its own held-out regions.
             **{key: value for key, value in data["train"].items() if key in ("contigs", "stretches")},
         }
         self.write_model(directory, trained, provenance, metrics)
@@ -272,10 +272,10 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
 
 def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
-    """Set the token embeddings and the output's biases from a store's tokens; changes the network in place.
+    """Initialize token embeddings and output biases in place from the token counts of a store.
 
-    Components that are zero in all tokens, where heads look for positions, stay so, as do embeddings of
-    tokens that the store hasn't got. Of a vocabulary above `LARGEST_VOCABULARY` the biases alone are set.
+    Components that are zero in all tokens, reserved for positions, stay zero. Embeddings of tokens absent
+    from the store do not change. For vocabularies above `LARGEST_VOCABULARY`, only the biases are set.
     """
     ids = np.asarray(store.tokens[:COUNTED]).astype(np.int64)
     weight, bias = network.encoder.embeddings.token.weight, network.masked_tokens.bias
@@ -284,7 +284,7 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
     with torch.no_grad():
         bias.copy_(torch.from_numpy(_log_frequencies(counts)).float())
     if vocabulary > LARGEST_VOCABULARY:
-        log(f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings begin at random")
+        log(f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings stay random")
         return
     seen = np.flatnonzero(counts)
     free = torch.nonzero((weight != 0).any(0))[:, 0]
@@ -298,8 +298,8 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
 def neighbor_vectors(
     ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
 ) -> Floats:
-    """Vectors (T, min(width, T)) of the ascending `tokens` (T,) of `ids` (N,), by what stands on both sides
-    of each within documents, which begin at `bounds`."""
+    """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), from the counts of both
+    neighbors within documents, which begin at `bounds`."""
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)
@@ -311,12 +311,12 @@ def neighbor_vectors(
     counts = np.bincount(pairs, minlength=size * size).reshape(size, size)
     sides = _log_frequencies(counts.sum(1))[:, None], _log_frequencies(counts.sum(0))
     information = _log_frequencies(counts) - sides[0] - sides[1]
-    # Of T × 2T numbers the left singular vectors, by the eigenvectors of their products.
+    # Left singular vectors of the T × 2T matrix, as eigenvectors of its product with its transpose.
     products = information @ information.T + information.T @ information
     values, vectors = np.linalg.eigh(products)
     chosen = np.argsort(-values)[:width]
     vectors = vectors[:, chosen] * np.sqrt(np.sqrt(np.maximum(values[chosen], 0)))
-    # Of a vector and its opposite, which are both right, the one whose largest component is positive.
+    # Signs are arbitrary: make the largest component of each vector positive.
     largest = np.abs(vectors).argmax(0)
     return np.asarray(vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])]))
 

@@ -17,6 +17,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Result, Run, refused, table
+from tests.golden.messages import message
 from tests.toys import hashed
 
 TRACKS = {"CTCF": "TF", "open chromatin": "DHS", "H3K4me3": "HM"}
