@@ -38,6 +38,7 @@ def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
         "files/": "index model-directory calibration model-catalog huggingface reference promoters promoter-scores "
         "generated-sequences chromatin variants language-models baselines similarity experiments long-range "
         "text-records shards run-directory",
+        "developers/": "decisions testing",
         "explanation/": "calibration similarity attention mechanisms",
     }
     wanted = {f"{folder}{name}" for folder, names in folders.items() for name in names.split()}
