@@ -33,13 +33,14 @@ def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
         "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation "
         "install text",
         "results/": "yeast human demo pretraining initialization calibration scanning text tables table5 table6 "
-        "table7 mechanisms mechanisms-demo mechanisms-yeast attention",
+        "table7 mechanisms mechanisms-demo mechanisms-yeast attention "
+        "design-experiments",
         "reference/": "commands configuration python text-tasks attention",
         "files/": "index model-directory calibration model-catalog huggingface reference promoters promoter-scores "
         "generated-sequences chromatin variants language-models baselines similarity experiments long-range "
         "text-records shards run-directory",
         "developers/": "decisions testing",
-        "explanation/": "calibration similarity attention mechanisms",
+        "explanation/": "calibration similarity attention mechanisms models",
     }
     wanted = {f"{folder}{name}" for folder, names in folders.items() for name in names.split()}
     assert set(pages) == {f"{name}.html" for name in wanted}
