@@ -110,7 +110,7 @@ def make_gathered_blocks(
     pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
 ) -> GatheredBlocks:
     """Return the gathered blocks of sequences of `blocks` blocks; cached because every step reuses them."""
-    front = -(-pattern.num_global_tokens // pattern.block_size)  # blocks of extra globals
+    front = -(-pattern.num_global_tokens // pattern.block_size)  # blocks of extra global tokens
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
     seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
     if pattern.causal:

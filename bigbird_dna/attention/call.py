@@ -81,7 +81,7 @@ def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) ->
     return pad(owners, (extra, 0), value=-1)
 
 
-# Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
+# Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
 
 class RouteRequest(NamedTuple):

@@ -34,7 +34,7 @@ from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.tiles import Tiles, aligned, list_bytes, make_tiles, mask_function, score_function
 
-# Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
+# Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
 LARGEST_BLOCK = 256  # tokens; larger blocks would make the test against dense attention costly
 LIST_BYTES = 64 << 20  # of one list of tiles; a layer has two lists, in training four

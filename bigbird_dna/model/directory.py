@@ -324,7 +324,7 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
-            raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
+            raise ModelError(f"{path}: encoder.{name} {getattr(config, name)}: must be at most {most:,}")
     # The seed represents the random blocks: a model depends on the method that draws them.
     blocks = values.get("random_blocks_sha256")
     if blocks and OF_PATTERNS.get(config.attention) and blocks != attention_pattern(config).digest():

@@ -144,7 +144,7 @@ def stored_tensors(path: Path) -> dict[str, Stored]:
     tensors = {}
     try:
         with safe_open(path, framework="pt") as stored:
-            for name in list(stored.keys()):  # the object is no mapping
+            for name in list(stored.keys()):  # the object is not a mapping
                 part = stored.get_slice(name)
                 tensors[name] = Stored(tuple(part.get_shape()), part.get_dtype())
                 if part.get_dtype() not in TYPES:
