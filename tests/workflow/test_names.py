@@ -213,20 +213,34 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("PWNED"))
 
 
+def described(config: dict[str, Any]) -> str:
+    """What Snakemake's report says of a run with this configuration."""
+    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
+    return template.render(snakemake=SimpleNamespace(config=config))
+
+
 @pytest.mark.parametrize(
-    ("promoters", "said"),
+    ("config", "said"),
     [
-        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to distinguish promoters"),
-        ({"sequences": {"positives": "p.fa"}}, "sequences of p.fa; about a tenth is held out"),
-        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, negatives are those of n.fa;"),
-        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv defines the held-out"),
+        ({"genome": {"assembly": "custom", "name": "my.yeast_2"}}, "pretrained on **my.yeast_2**"),
+        ({"genome": {"assembly": "GRCh37", "name": None}}, "pretrained on **GRCh37**"),
+        ({"genome": {}}, "pretrained on **demo**"),
+        *(
+            ({"promoters": {"sequences": {"positives": "p.fa", **more}}}, said)
+            for more, said in (
+                ({}, "trained on sequences to distinguish promoters"),
+                ({}, "sequences of p.fa; about a tenth is held out"),
+                ({"negatives": "n.fa"}, "p.fa, negatives are those of n.fa;"),
+                ({"splits": "s.tsv"}, "of p.fa; s.tsv defines the held-out"),
+            )
+        ),
     ],
 )
-def test_the_report_says_what_sequences_it_is_of(promoters: dict[str, Any], said: str) -> None:
-    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
-    text = template.render(snakemake=SimpleNamespace(config={"promoters": promoters})).replace("``", "")
+def test_the_report_says_what_genome_or_sequences_it_is_of(config: dict[str, Any], said: str) -> None:
+    text = described(config).replace("``", "")
     assert said in " ".join(text.split())
-    assert "Scores along a contig" not in text and "Pretraining" not in text
+    if "promoters" in config:
+        assert "Scores along a contig" not in text and "Pretraining" not in text
 
 
 def test_every_interpolation_is_quoted_or_a_number() -> None:
@@ -249,9 +263,7 @@ def test_the_description_shows_contigs_as_they_are() -> None:
     for contig in contigs:
         values = demo(genome={"valid": ["other"], "test": [contig]})
         assert parse_config(values).genome.test == (contig,)
-        template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
-        text = template.render(snakemake=SimpleNamespace(config=values))
-        page = docutils.core.publish_doctree(text, settings_overrides={"report_level": 1})
+        page = docutils.core.publish_doctree(described(values), settings_overrides={"report_level": 1})
         literals = {node.astext() for node in page.findall(docutils.nodes.literal)}
         assert contig in literals
         assert not [*page.findall(docutils.nodes.system_message), *page.findall(docutils.nodes.reference)]

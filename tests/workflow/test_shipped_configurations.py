@@ -177,7 +177,9 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
         == SOURCE_JOBS[name]["prepare_fetch"]
     )
-    assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
+    human = name.startswith("grch37")
+    assert ("--from-assembly GRCh38" in text) == human
+    assert (f"--published results/{name}/chromatin/data/tracks.tsv" in text) == human
     assert list(tmp_path.glob("results")) == []
 
 
@@ -213,20 +215,15 @@ YEAST: dict[str, Any] = {
     "promoters": {"source": "sacCer3.promoters"},
 }
 RANDOM = {"initializations": ["random", "random_long"]}
-DEEPSEA = {"tracks": "deepsea"}
 DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: line 2"),
-    "key-of-a-section-below": ({"promoters": {"steps": 3}}, "changed.yaml: line 2"),
-    "wrong-type": ({"encoder": {"layers": "four"}}, "encoder.layers"),
     "no-test-contig": ({"genome": {"test": []}}, "genome.test"),
     "simulated-region": ({"genome": {"test": ["demo6:1-9"]}}, "'demo6:1-9'"),
     "no-scoring-model": (
         {"promoters": {**PERMUTED, "shuffled_label_control": None}},
         "example_scan.negative_set: 'genomic'",
     ),
-    "no-control": ({"promoters": PERMUTED}, "control 'genomic'"),
-    "bundle-is-published": ({"chromatin": {"data": DEEPSEA}}, "negative_fraction"),
-    "bundle-of-another-genome": ({"chromatin": {"data": DEEPSEA | {"negative_fraction": 0.0}}}, "GRCh37"),
+    "bundle-is-published": ({"chromatin": {"data": {"tracks": "deepsea"}}}, "negative_fraction"),
     "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
     "study-set": (
         {"pretraining_study": {"seeds": [1]}, "promoters": {**PERMUTED, "shuffled_label_control": None}}
@@ -262,12 +259,9 @@ GENOME: dict[str, tuple[dict[str, Any], str]] = {
         "genome.valid",
     ),
     "no-aliases": ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv'"),
-    "no-name": ({"genome": {"assembly": "custom"}}, "genome.name"),
-    "no-file": ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa'"),
 }
 SEQUENCES: dict[str, tuple[dict[str, Any], str]] = {
-    "no-positives": ({"promoters": {"sequences": {"positives": "gone.fa"}}}, "positives: 'gone.fa'"),
-    "no-genome": ({"promoters": {"model": {"initial": "pretrained"}}}, "genome.reference"),
+    "no-positives": ({"promoters": {"sequences": {"positives": "gone.fa"}}}, "positives: 'gone.fa'")
 }
 
 

@@ -3,10 +3,8 @@
 import re
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
 
@@ -277,23 +275,6 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
 
-def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, "--configfile", REPOSITORY / "workflow/config/grch37.yaml")
-    downloads = "results/grch37/downloads"
-    for key, file in {
-        "bundle": "deepsea_train_bundle.v0.9.tar.gz",
-        "bins": "allTFs.pos.bed.tar.gz",
-        "tracks": "deepsea_metadata.tsv",
-    }.items():
-        assert f"bigbird-dna prepare fetch DeepSEA.{key} -o {downloads}/{file}" in text
-    assert (
-        f"--track-table {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
-        f" --deepsea-bins {downloads}/allTFs.pos.bed.tar.gz"
-    ) in text
-    assert "results/grch37/chromatin/bundle" in re.findall(r"temporary output (\S+)", text)
-    assert "--published results/grch37/chromatin/data/tracks.tsv" in text
-
-
 def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
     world = small_bundle.make_world()
     local, results = tmp_path / "local", tmp_path / "results"
@@ -431,14 +412,3 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
     assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 2}
-
-
-def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
-    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
-    for genome, name in (
-        ({"assembly": "custom", "name": "my.yeast_2"}, "my.yeast_2"),
-        ({"assembly": "GRCh37", "name": None}, "GRCh37"),
-        ({}, "demo"),
-    ):
-        text = template.render(snakemake=SimpleNamespace(config={"genome": genome}))
-        assert f"pretrained on **{name}**" in text
