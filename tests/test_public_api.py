@@ -119,7 +119,7 @@ def test_tracks_that_are_called_as_columns_of_a_table(home: Path, tmp_path: Path
 
 def test_tracks_of_several_bins(home: Path) -> None:
     chromatin: Any = bigbird_dna.load(home / "chromatin")
-    assert chromatin.predict(["A" * 120], middle=0.5).shape == (1, 3, 2)
+    assert chromatin.predict(["A" * 120], center_fraction=0.5).shape == (1, 3, 2)
     assert [track.name for track in chromatin.tracks] == ["one", "two"]
 
 

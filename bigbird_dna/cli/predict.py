@@ -68,7 +68,7 @@ def predict_tracks(
         None, "|".join(TRACK_FORMATS), "Output format; bigWig: one track.", "from the extension of -o, or tsv"
     ),
     summary: str = option("max", "max|mean", "Summary of the bins of a region longer than a bin."),
-    middle: float = option(
+    center_fraction: float = option(
         0.0,
         "FRACTION",
         "Predict all bins in this central fraction of a window at once: many times faster for nearby "

@@ -241,7 +241,7 @@ def calibrate_chromatin(
     """Calibrate the probabilities of a chromatin model, per track, on validation bins.
 
     Commands that predict output calibrated probabilities with --calibrated. chromatin.calibration sets the
-    method and the number of bins, and `chromatin.evaluation.middle` the bins predicted from one window.
+    method and the number of bins, chromatin.evaluation.center_fraction the bins predicted per window.
 
     Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
     results/demo/models/chromatin-8000-0

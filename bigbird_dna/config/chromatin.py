@@ -117,7 +117,7 @@ class ChromatinEvaluationConfig(EvaluationConfig):
     """Predictions of the test bins."""
 
     test_bins: int = field(0, "size of a sample of test bins to evaluate; 0: all", ge=0)
-    middle: float = field(
+    center_fraction: float = field(
         0.0, "pooling bin: central fraction of a window to predict at once; 0: one bin", ge=0, le=1
     )
 
@@ -162,7 +162,7 @@ class ChromatinConfig(Section):
         if "model" in self.model_fields_set and self.model.pooling == "cls":
             if self.training.bins_per_window > 1:
                 yield f"model.{single}: training.bins_per_window must be 1"
-            if self.evaluation.middle:
-                yield f"model.{single}: evaluation.middle must be 0"
+            if self.evaluation.center_fraction:
+                yield f"model.{single}: evaluation.center_fraction must be 0"
         if self.data.window < self.data.bin * self.training.bins_per_window:
             yield "data.window must be at least training.bins_per_window bins long"

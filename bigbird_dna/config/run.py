@@ -248,7 +248,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "chromatin-calibration": (
-        *("chromatin.evaluation.middle", "chromatin.evaluation.seed"),
+        *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
         "chromatin.calibration",
     ),
     "attention": ("encoder",),

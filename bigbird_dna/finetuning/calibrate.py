@@ -153,7 +153,11 @@ def calibrate_chromatin(
     """
     check_at_least_one({"batch_size": batch_size})
     found = _find_target(path, output)
-    bins, settings, middle = read_dataset(data), config.calibration, config.evaluation.middle
+    bins, settings, center_fraction = (
+        read_dataset(data),
+        config.calibration,
+        config.evaluation.center_fraction,
+    )
     rows = bins.rows("valid")
     if not len(rows):
         raise DataError(f"{data}: contains no validation bins; calibration needs them")
@@ -162,7 +166,9 @@ def calibrate_chromatin(
     model = load_chromatin_model(found)
     log(f"{found}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks")
     genome = Reference(reference)
-    values = predict_bins([model], bins, genome, rows, middle=middle, batch_size=batch_size, device=device)
+    values = predict_bins(
+        [model], bins, genome, rows, center_fraction=center_fraction, batch_size=batch_size, device=device
+    )
     labels = bins.labels.rows(rows)
     fitted = fit_tracks(labels, values, settings.method)
     if fitted is None:
@@ -174,7 +180,7 @@ def calibrate_chromatin(
         "split": "valid",
         "bins": len(rows),
         "contigs": sorted(set(bins.bins["contig"].iloc[rows].astype(str))),
-        "middle": middle,
+        "center_fraction": center_fraction,
         "method": settings.method,
     }
     names = [track.name for track in bins.tracks]

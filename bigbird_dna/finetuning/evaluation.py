@@ -126,13 +126,13 @@ def predict_bins(
     reference: Reference,
     rows: Rows,
     *,
-    middle: float = 0.0,
+    center_fraction: float = 0.0,
     batch_size: int = 16,
     device: str = "auto",
 ) -> npt.NDArray[np.float32]:
     """Return probabilities (n, T) of the bins `rows`, averaged over the models and both strands.
 
-    Neighboring bins in the central fraction `middle` of a window share that window (see `share_windows`).
+    Neighboring bins in the central `center_fraction` of a window share that window (see `share_windows`).
     Raises `ModelError` if a model's tracks or bin size differ from those of the data set.
     """
     for model in models:
@@ -149,9 +149,11 @@ def predict_bins(
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     total = np.zeros((len(rows), len(data.tracks)))
     for number, model in enumerate(models, start=1):
-        together = model.bins_together(middle)
+        together = model.bins_together(center_fraction)
         shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
-        predict = partial(model.window_probabilities, middle=middle, batch_size=batch_size, device=device)
+        predict = partial(
+            model.window_probabilities, center_fraction=center_fraction, batch_size=batch_size, device=device
+        )
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
         for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
@@ -211,13 +213,19 @@ def evaluate_models(
     some = rows[numbers.start : numbers.stop]
     with computing:
         values = predict_bins(
-            loaded, bins, genome, some, middle=config.middle, batch_size=batch_size, device=device
+            loaded,
+            bins,
+            genome,
+            some,
+            center_fraction=config.center_fraction,
+            batch_size=batch_size,
+            device=device,
         )
     if part is None:
         _write(output, values, labels, bins, rows)
         return
     files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
-    chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
+    chosen = config.model_dump(mode="json", include={"test_bins", "center_fraction", "seed"})
     chosen |= {} if precision == "float32" else {"precision": precision}
     shape = [len(rows), len(bins.tracks)]
     job = {"content": contents(genome.path, *files), "evaluation": chosen, "shape": shape}

@@ -40,7 +40,7 @@ class ChromatinOptions(TypedDict, total=False):
     pad: bool
     max_n: float
     calibrated: bool
-    middle: float
+    center_fraction: float
     both_strands: bool
     batch_size: int
     device: str
@@ -68,16 +68,16 @@ class LoadedChromatinModel(LoadedModel):
         names = {track.name for track in chosen}
         return [column for column, track in enumerate(self.tracks) if track.name in names]
 
-    def bins_together(self, middle: float) -> int:
-        """Number of bins (K) predicted per window, for the central fraction `middle` (0 to 1) of the window.
+    def bins_together(self, center_fraction: float) -> int:
+        """Number of bins (K) predicted per window, in the central `center_fraction` (0 to 1) of the window.
 
         `UsageError`: several bins requested from a model that predicts one from [CLS].
         """
-        if middle and self.settings.pooling == "cls":
+        if center_fraction and self.settings.pooling == "cls":
             raise UsageError(
                 f"{self.path}: predicts one bin per window (pooling cls); the center fraction must be 0"
             )
-        return middle_bins(self.settings.window, self.settings.bin, middle)
+        return middle_bins(self.settings.window, self.settings.bin, center_fraction)
 
     @overload
     def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> pd.DataFrame: ...
@@ -94,7 +94,7 @@ class LoadedChromatinModel(LoadedModel):
         pad: bool = False,
         max_n: float = 0.25,
         calibrated: bool = False,
-        middle: float = 0.0,
+        center_fraction: float = 0.0,
         both_strands: bool = True,
         batch_size: int = 16,
         device: str = "auto",
@@ -116,7 +116,7 @@ class LoadedChromatinModel(LoadedModel):
         calibrated
             Return calibrated probabilities (`ModelError` without a calibration), fitted to the mean of both
             strands.
-        middle
+        center_fraction
             Fraction of the window, around its center, whose K adjacent bins are predicted (see
             `bins_together`). 0: only the central bin, which has equal context on both sides.
         both_strands
@@ -142,13 +142,13 @@ class LoadedChromatinModel(LoadedModel):
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
-        check_fraction("middle", middle)
-        count, window = self.bins_together(middle), self.settings.window
+        check_fraction("center_fraction", center_fraction)
+        count, window = self.bins_together(center_fraction), self.settings.window
         finish = finish_of(self, calibrated)
         given = read_sequences(sequences)
         if given.labels is not None and count > 1:
             raise UsageError(
-                f"center fraction {middle} gives {count} bins per window; a Series allows 1, a list any"
+                f"center_fraction {center_fraction}: {count} bins per window; a Series allows 1, a list any"
             )
         windows = [_padded(text, window) for text in fit_windows(given, window, pad)]
         kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
@@ -156,7 +156,7 @@ class LoadedChromatinModel(LoadedModel):
         if kept.any():
             found = self.window_probabilities(
                 [one for one, good in zip(windows, kept, strict=True) if good],
-                middle=middle,
+                center_fraction=center_fraction,
                 both_strands=both_strands,
                 batch_size=batch_size,
                 device=device,
@@ -170,7 +170,7 @@ class LoadedChromatinModel(LoadedModel):
         self,
         windows: Sequence[str],
         *,
-        middle: float = 0.0,
+        center_fraction: float = 0.0,
         both_strands: bool = True,
         batch_size: int = 16,
         device: str = "auto",
@@ -179,7 +179,7 @@ class LoadedChromatinModel(LoadedModel):
 
         `ValueError`: a window's length differs from the model's.
         """
-        count, window = self.bins_together(middle), self.settings.window
+        count, window = self.bins_together(center_fraction), self.settings.window
         wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
             raise ValueError(f"windows must have {window} bp, got {wrong}")
@@ -224,12 +224,12 @@ def row_logits(
     If given, `finish` transforms the logits of each call element by element.
     """
     shown = rows.spans.shape[1]
-    middle = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
+    central = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
         logits: Tensor = network(ids, lengths, spans)
-        logits = logits[:, middle]
+        logits = logits[:, central]
         return logits if finish is None else finish(logits.float())
 
     empty = (count, 0)

@@ -252,7 +252,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         aliases: str | os.PathLike[str] | None = None,
         tracks: str | None = None,
         summary: str = "max",
-        middle: float = 0.0,
+        center_fraction: float = 0.0,
         max_n: float = 0.25,
         calibrated: bool = False,
         batch_size: int = 16,
@@ -270,7 +270,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
             Tracks, groups or shell patterns, comma-separated; None: all.
         summary
             "max" or "mean" over the bins of a region longer than the model's bin.
-        middle
+        center_fraction
             Central fraction (0 to 1) of a window whose bins are predicted together; 0: one window per bin.
         max_n
             Bins with a larger fraction of N in their window are ignored.
@@ -289,10 +289,12 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         """
         check_at_least_one({"batch_size": batch_size})
         check_choice("summary", summary, get_args(Summary))
-        check_fraction("middle", middle)
+        check_fraction("center_fraction", center_fraction)
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(self, calibrated, middle=middle, batch_size=batch_size, device=device)
-        columns, together = self.columns(tracks), self.bins_together(middle)
+        predict = calibrated_predictor(
+            self, calibrated, center_fraction=center_fraction, batch_size=batch_size, device=device
+        )
+        columns, together = self.columns(tracks), self.bins_together(center_fraction)
         with opened(reference, aliases) as genome:
             given, labels = read_regions(regions, genome)
             bins: dict[str, Any] = {"bin_size": self.settings.bin, "together": together, "summary": summary}

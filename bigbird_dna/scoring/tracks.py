@@ -123,7 +123,7 @@ def predict_tracks(
     aliases: Path | str | None = None,
     tracks: str | None = None,
     summary: str = "max",
-    middle: float = 0.0,
+    center_fraction: float = 0.0,
     contigs: Sequence[str] | str = (),
     format: str | None = None,
     max_n: float = 0.25,
@@ -149,7 +149,7 @@ def predict_tracks(
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
         "max" or "mean" over the bins of a region longer than the model's bin.
-    middle
+    center_fraction
         Central fraction (0 to 1) of a window whose bins are predicted together; 0: one window per bin.
     contigs
         Only regions on these contigs, by any name in the assembly's table of names; empty: all.
@@ -172,7 +172,7 @@ def predict_tracks(
     A region that cannot be predicted has no values, and a note gives the reason.
     """
     names = None if aliases is None else Path(aliases)
-    own = (names, tracks, summary, middle, contig_names(contigs))
+    own = (names, tracks, summary, center_fraction, contig_names(contigs))
     scorer = TrackScorer(model, regions, max_n, calibrated, reference, *own)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     return PredictionCounts(counts["regions"], counts["tracks"], counts["not scored"])
@@ -217,23 +217,25 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     aliases: Path | None
     tracks: str | None
     summary: str
-    middle: float
+    center_fraction: float
     contigs: tuple[str, ...]
 
     def check(self, target: Target) -> None:
         check_choice("summary", self.summary, get_args(Summary))
-        check_fraction("middle", self.middle)
+        check_fraction("center_fraction", self.center_fraction)
         check_fraction("max_n", self.max_n)
 
     def load(self, **computing: Any) -> tuple[LoadedChromatinModel, Predictor]:
         model = load_chromatin_model(self.model)
-        return model, calibrated_predictor(model, self.calibrated, middle=self.middle, **computing)
+        return model, calibrated_predictor(
+            model, self.calibrated, center_fraction=self.center_fraction, **computing
+        )
 
     @contextmanager
     def open(self, model: LoadedChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:
         columns = self._columns(model, target.format)
         names = [model.tracks[column].name for column in columns]
-        together, size = model.bins_together(self.middle), model.settings.bin
+        together, size = model.bins_together(self.center_fraction), model.settings.bin
         with (
             Reference(Path(self.reference), self.aliases) as reference,
             open_source(self.source, target) as (path, stream),
@@ -307,7 +309,7 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
             "--tracks": self.tracks,
             "--format": None if target.format == "tsv" else target.format,
             "--summary": self.summary,
-            "--center-fraction": self.middle or None,
+            "--center-fraction": self.center_fraction or None,
             "--contig": list(self.contigs),
             "--max-n": self.max_n,
         }

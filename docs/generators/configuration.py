@@ -12,9 +12,9 @@ from .markdown import code, escaped, paragraphs, table
 _INTRODUCTION = """\
 # Configuration
 
-A configuration is one YAML file. Every key has a default, so a file contains only the keys that differ. Unknown keys,
-wrong types and values out of range are errors. Lengths of sequences are in bp, lengths of model inputs in tokens. The
-workflow and the commands read the same files:
+A configuration is one YAML file. Every key has a default, so a file contains only the keys that differ.
+Unknown keys, wrong types and values out of range are errors. Lengths of sequences are in bp, lengths of model
+inputs in tokens. The workflow and the commands read the same files:
 
 ```console
 $ snakemake --cores 2 --configfile mine.yaml

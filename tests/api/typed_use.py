@@ -27,7 +27,7 @@ if isinstance(model, bigbird_dna.PromoterModel):
     model.predict(3)  # type: ignore[call-overload]
 if isinstance(model, bigbird_dna.ChromatinModel):
     assert_type(model.predict(texts), pd.DataFrame)
-    assert_type(model.predict("ACGT", middle=0.5), Floats)
+    assert_type(model.predict("ACGT", center_fraction=0.5), Floats)
     model.variant_effects("chr1:5:A:G", "genome.fa", values="log_odds")
     model.variant_effects("chr1:5:A:G", "genome.fa", values="odds")  # type: ignore[arg-type]
 bigbird_dna.load(3)  # type: ignore[arg-type]

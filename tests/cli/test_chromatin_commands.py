@@ -329,7 +329,7 @@ def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path
     assert (alone != plain.loc[0, list(MOTIFS)].astype(float)).all()
     array = tmp_path / "all.npy"
     predict = [*words_of(home, "evaluate test-bins", home / "first"), "-o", array]
-    for key in ("middle=0.7", "test_bins=0"):
+    for key in ("center_fraction=0.7", "test_bins=0"):
         predict += ["--set", f"chromatin.evaluation.{key}"]
     assert run(*predict).code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")

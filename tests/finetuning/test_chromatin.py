@@ -125,7 +125,7 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     values = predicted(made, [model_dir], rows)
     labels = made.data.labels.rows(rows)
     # Neighbors that share windows are predicted as well.
-    shared = predicted(made, [model_dir], rows, middle=0.6)
+    shared = predicted(made, [model_dir], rows, center_fraction=0.6)
     assert lowest(labels, values) > 0.9 and lowest(labels, shared) > 0.9
     assert np.abs(shared - values).max() > 1e-3
     third = (made.data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
@@ -170,10 +170,10 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: P
     turned = model.predict([reverse_complement(one) for one in sequences])
     np.testing.assert_allclose(turned, together, atol=1e-5)
     # All five bins at once: the one in the middle is as before, the other way round they turn.
-    several = model.predict(sequences, middle=1)
+    several = model.predict(sequences, center_fraction=1)
     assert several.shape == (20, 5, 2)
     np.testing.assert_allclose(several[:, 2:3], together, atol=1e-5)
-    turned = model.predict([reverse_complement(one) for one in sequences], middle=1)
+    turned = model.predict([reverse_complement(one) for one in sequences], center_fraction=1)
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with fails(ValueError):
         model.window_probabilities(["ACG"])

@@ -145,7 +145,11 @@ def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None
         REPOSITORY / "workflow/config/demo.yaml",
         [
             *("encoder.causal=true", "pretraining.mask_fraction=0.15", f"{task}.model.pooling=cls"),
-            *(("chromatin.model.bin_layers=0", "chromatin.evaluation.middle=0") if other == "bin" else ()),
+            *(
+                ("chromatin.model.bin_layers=0", "chromatin.evaluation.center_fraction=0")
+                if other == "bin"
+                else ()
+            ),
             *(
                 ("chromatin.training.bins_per_window=1",)
                 if other == "bin"

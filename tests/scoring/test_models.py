@@ -457,7 +457,7 @@ def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> No
         assert isinstance(vectors, pd.DataFrame) and vectors.index.equals(texts.index)
         np.testing.assert_array_equal(vectors.to_numpy(), model.embed(list(texts)))
     with fails(UsageError):
-        chromatin.predict(pd.Series([window(chromatin)]), middle=0.5)
+        chromatin.predict(pd.Series([window(chromatin)]), center_fraction=0.5)
 
 
 def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:

@@ -61,7 +61,7 @@ CASES = {
     ),
     "regions": Case(
         *(bigbird_dna.predict_tracks, "predict-tracks", "chromatin", "regions.bed", TABLES),
-        ({"summary": "mean"}, {"middle": 0.5, "contigs": ["long", "last"]}),
+        ({"summary": "mean"}, {"center_fraction": 0.5, "contigs": ["long", "last"]}),
     ),
     "effects": Case(
         *(bigbird_dna.score_variants, "score-variants", "chromatin", "x.vcf", EFFECTS),
@@ -83,7 +83,12 @@ def load(home: Path) -> Callable[[str], Any]:
 
 def flags(options: dict[str, Any]) -> list[object]:
     """A function's options as the command's."""
-    names = {"contigs": "--contig", "middle": "--center-fraction", "piece": "--shard", "output": "-o"}
+    names = {
+        "contigs": "--contig",
+        "center_fraction": "--center-fraction",
+        "piece": "--shard",
+        "output": "-o",
+    }
     given = [(names.get(key, f"--{key.replace('_', '-')}"), value) for key, value in options.items()]
     return [
         word

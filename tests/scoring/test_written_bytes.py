@@ -328,7 +328,7 @@ def test_a_window_has_the_same_bits_in_any_company(wide: Path, name: str) -> Non
     some = windows(model.settings.window, 24)
     methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
     if isinstance(model, LoadedChromatinModel):
-        methods += [partial(model.window_probabilities, middle=1.0)]
+        methods += [partial(model.window_probabilities, center_fraction=1.0)]
     else:
         methods += [model.embed, partial(model.embed, pooling="cls")]
     rng = np.random.default_rng(1)

@@ -372,7 +372,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "genome": {"valid": ["c"], "test": ["d"]},
         "chromatin": {
             "data": {**DATA, "tracks": str(home / "tracks.tsv")},
-            "evaluation": {"test_bins": 50, "baseline_kmer": 4, "middle": 0.6},
+            "evaluation": {"test_bins": 50, "baseline_kmer": 4, "center_fraction": 0.6},
         },
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
