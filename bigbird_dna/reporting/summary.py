@@ -44,7 +44,7 @@ _COMPARED = {
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
-SUMMARY = Schema(columns("text section figure", "metric value low high", "text note"))
+SUMMARY = Schema(columns("text section metric", "metric value low high", "text note"))
 
 Line = Mapping[Any, Any]
 
@@ -92,7 +92,7 @@ def summarize(
     cells = []
     for row in rows:
         ends = "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
-        cells.append((row.figure, _value_text(row.value), ends, row.note))
+        cells.append((row.metric, _value_text(row.value), ends, row.note))
     header = ("", "value", "95 % interval", "")
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(4)]
     lines = [_line(header, widths)]
@@ -120,7 +120,7 @@ class SummaryRow(NamedTuple):
     """One value of the summary; `low` and `high` are NaN if it has no interval."""
 
     section: str
-    figure: str
+    metric: str
     value: float
     low: float = math.nan
     high: float = math.nan

@@ -224,9 +224,9 @@ def test_summary(files, model_dir, tmp_path):
     assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
     assert "masked-token accuracy" in text and "0.0500" in text and "5,123,456,789" in text
     table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
-    assert list(table.columns) == ["section", "figure", "value", "low", "high", "note"]
+    assert list(table.columns) == ["section", "metric", "value", "low", "high", "note"]
     assert "tokens seen\t5123456789\t" in (tmp_path / "summary.tsv").read_text()
-    figures = table.set_index(["section", "figure"])
+    figures = table.set_index(["section", "metric"])
     source = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t").iloc[0]
     row = figures.loc[("promoters, genomic", "AUROC, model")]
     expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
@@ -291,7 +291,7 @@ def summary(tmp_path: Path) -> Summary:
     def call(*words: object) -> tuple[str, pd.DataFrame]:
         out = tmp_path / "summary.tsv"
         text = run("report summary", *words, "-o", out)
-        table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "figure"])
+        table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "metric"])
         return text, table
 
     return call
@@ -314,7 +314,7 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
         }.items():
             found = rows.loc[f"median AUROC, {figure}", "value"]
             assert found == pytest.approx(source.loc[group, column], rel=1e-5)
-    notes = table.xs("median AUROC, model", level="figure")["note"]
+    notes = table.xs("median AUROC, model", level="metric")["note"]
     assert notes.tolist() == ["1 track", "2 tracks", "0 tracks", "3 tracks"]
     assert np.isnan(table.loc[("chromatin, DHS", "median AUROC, model"), "value"])
     # RARE leads by more, but has too few positives to count.

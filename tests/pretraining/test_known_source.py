@@ -261,9 +261,9 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_pa
         assert rows[name] == pytest.approx(SOURCE.entropy, rel=0.02), name
         rates = bits_per_base({"source": known, "other": bits[name]}, bases, blocks, "source")
         assert rates["other"].difference.low < 0, name  # the source's minus its: not surely above 0
-    summed = [row.figure for row in language_rows(tmp_path / "bits.tsv")]
+    summed = [row.metric for row in language_rows(tmp_path / "bits.tsv")]
     message("\n".join(summed))
-    assert "next-token accuracy" in [row.figure for row in pretraining_rows(model / "metrics.json")]
+    assert "next-token accuracy" in [row.metric for row in pretraining_rows(model / "metrics.json")]
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
 
 

@@ -214,11 +214,11 @@ def test_the_summary_the_curves_and_the_page_have_all_predictors(
     rows = [*promoter_rows(tmp_path / "report/promoters.tsv")]
     others = ["AUROC, k-mer regression", "AUROC, position regression", "AUROC, shuffled labels"]
     others += ["AUROC, model minus k-mer", "AUROC, model minus position"]
-    sections = {row.section: [other.figure for other in rows if other.section == row.section] for row in rows}
+    sections = {row.section: [other.metric for other in rows if other.section == row.section] for row in rows}
     whole, part = "promoters, genomic", "promoters, genomic, less than half coding"
     own = ["AUROC, model", "AUPRC, model", "F1, model", "MCC, model"]
     assert sections == {whole: [*own, *others], part: [*own[:1], *others]}
-    found = {(row.section, row.figure): row for row in rows}
+    found = {(row.section, row.metric): row for row in rows}
     area, line = found[part, "AUROC, model"], table.loc[("noncoding", "model")]
     assert area.value == pytest.approx(line["auroc"], rel=1e-5) and f"{line['n']:,}" in area.note
     lead, area = found[whole, "AUROC, model minus position"], table["auroc"]["all"]
@@ -319,7 +319,7 @@ def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Pa
     assert (found["section"] == "promoters, genomic").all()
     table = calibration_of(tmp_path / "report")
     for name in ("raw", "calibrated"):
-        row = found[found["figure"] == f"calibration error, {name}"].iloc[0]
+        row = found[found["metric"] == f"calibration error, {name}"].iloc[0]
         expected = [table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")]
         assert row[["value", "low", "high"]].tolist() == pytest.approx(expected, rel=1e-4)
     files["calibration"].write_text("negative_set\n")

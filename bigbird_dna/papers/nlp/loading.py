@@ -228,7 +228,7 @@ def _question_record(
         [f"{names[chain]} is {values[chain]}."]
         if hops == 1
         else [
-            f"{names[chain]} knows {names[chains + chain]}.",
+            " ".join((names[chain], "knows", f"{names[chains + chain]}.")),
             f"{names[chains + chain]} is {values[chain]}.",
         ]
         for chain in range(chains)
