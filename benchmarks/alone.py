@@ -106,7 +106,7 @@ def measure_call(benchmark: Benchmark, case: Case) -> Alone:
     before = begin_memory_peak(device)
     call = benchmark.prepare(case, inputs)
     above: list[int] = []
-    for _ in range(2):  # an optimiser has its state from the second call on
+    for _ in range(2):  # an optimizer has its state from the second call on
         begin_memory_peak(device)
         seconds = seconds_of(call)
         highest = memory_peak(device)

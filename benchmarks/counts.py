@@ -1,7 +1,7 @@
 """How many pairs of a query and a key attention scores, over all heads of a sequence.
 
 Operations are what a result is made of, matrix products alone, an addition and a multiplication as two: four
-times its width for each pair of a head. Nothing is counted for softmax, normalisation or the optimiser, nor
+times its width for each pair of a head. Nothing is counted for softmax, normalization or the optimizer, nor
 for scores that a backward pass computes a second time. Axes: H heads, Q query blocks, S blocks of keys.
 """
 

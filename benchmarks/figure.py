@@ -10,24 +10,24 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from benchmarks.page import label, seconds, title
 from bigbird_dna.reporting import result as style
 
-# Colour, marker and line of each contender, the same in every figure; no two share two of the three.
+# Color, marker and line of each contender, the same in every figure; no two share two of the three.
 LOOKS = {
     "native": (style.BLUE, "o", "-"),
     "blocked": (style.SKY, "s", "-"),
     "flex": (style.GREEN, "D", "-"),
-    "dense": (style.GREY, "v", ":"),
+    "dense": (style.GRAY, "v", ":"),
     "auto": (style.INK, "P", "-"),
     "sdpa": (style.ORANGE, "^", "--"),
     "sdpa-mask": (style.PURPLE, "X", "--"),
-    "huggingface": (style.VERMILLION, "h", "-."),
+    "huggingface": (style.VERMILION, "h", "-."),
     "bigbird": (style.BLUE, "o", "-"),
     "full": (style.ORANGE, "^", "--"),
 }
 # Of contenders by any other name, in the order of the figure.
 OTHER_LOOKS = [
-    (colour, marker, line)
+    (color, marker, line)
     for line, marker in (("-", "o"), ("--", "s"), (":", "D"))
-    for colour in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION, style.SKY, style.PURPLE)
+    for color in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILION, style.SKY, style.PURPLE)
 ]
 QUANTITIES = {"median": "seconds a call", "peak_mib": "peak memory, MiB"}
 
@@ -63,9 +63,9 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
 def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=QUANTITIES[key])
     names = list(dict.fromkeys(row["contender"] for row in rows))
-    for name, (colour, marker, line) in zip(names, looks_of(names), strict=True):
+    for name, (color, marker, line) in zip(names, looks_of(names), strict=True):
         points = [(row["length"], row[key]) for row in rows if row["contender"] == name]
-        looks: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
+        looks: dict[str, Any] = {"color": color, "marker": marker, "linestyle": line, "markersize": 5}
         axis.plot(*zip(*points, strict=True), label=label(name), **looks)
     lengths = sorted({row["length"] for row in rows})
     axis.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])

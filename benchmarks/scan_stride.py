@@ -276,20 +276,20 @@ def page(result: Mapping[str, Any]) -> str:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Precision against recall for each distance, a line for each stride; and seconds per Mb."""
     rows, distances = result["results"], result["settings"]["distances"]
-    colours = [style.SERIES[number % len(style.SERIES)] for number in range(len(rows))]
+    colors = [style.SERIES[number % len(style.SERIES)] for number in range(len(rows))]
     with style.panels(-(-(len(distances) + 1) // 2), 2, 4.2, 3.4) as (figure, axes):
         for number, distance in enumerate(distances):
             axis = axes[number]
             for place, row in enumerate(rows):  # the finest is the broadest, to be seen below the others
                 (recall, precision), width = row["at"][number]["curve"], 1.2 + 2.4 * (1 - place / len(rows))
                 heights = [*precision[:1], *precision] or [0]
-                axis.step([0, *recall], heights, where="pre", color=colours[place], linewidth=width)
+                axis.step([0, *recall], heights, where="pre", color=colors[place], linewidth=width)
             axis.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
             axis.set_title(f"within {distance} bp of a TSS")
         axis, strides = axes[len(distances)], [row["stride"] for row in rows]
         seconds = [row["seconds_per_megabase"] for row in rows]
         axis.plot(strides, seconds, color=style.PALE, zorder=1)
-        axis.scatter(strides, seconds, c=colours, s=36, zorder=2)
+        axis.scatter(strides, seconds, c=colors, s=36, zorder=2)
         for stride, value in zip(strides, seconds, strict=True):
             axis.annotate(three(value), (stride, value), (5, 4), textcoords="offset points")
         axis.set(xscale="log", yscale="log", xlabel="stride, bp", ylabel="seconds per Mb, both strands")

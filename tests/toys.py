@@ -221,15 +221,15 @@ def label_bins(
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.dataset import build_dataset
-    from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
+    from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
     from bigbird_dna.genome.chromatin.tracks import Track
     from bigbird_dna.genome.reference import Reference
 
     reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
     tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
     splits = region_splits(reference.contigs, demo, valid=[valid], test=[test])
-    labelling = Labelling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
-    return build_dataset(home / "data", BinSource(reference, demo, tracks, splits, labelling))
+    labeling = Labeling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
+    return build_dataset(home / "data", BinSource(reference, demo, tracks, splits, labeling))
 
 
 # A simulated genome, read by other means than the simulation's.

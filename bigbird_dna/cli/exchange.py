@@ -90,7 +90,7 @@ def combine_models(
     """
 
 
-CATALOGUE = option(
+CATALOG = option(
     None,
     "FILE",
     "List of published models; docs/files/model-catalog.md describes its format.",
@@ -102,7 +102,7 @@ def fetch_model(
     name: str | None = argument("Name of a published model; not with --list.", "NAME", default=None),
     output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", "models/NAME"),
     list_models: bool = option(False, None, "List the published models.", "", "--list"),
-    catalogue: Path | None = CATALOGUE,
+    catalog: Path | None = CATALOG,
 ) -> None:
     """Write the directory of a published model: copy a bundled model, or download and verify another one.
 
@@ -111,19 +111,19 @@ def fetch_model(
 
     Example: bigbird-dna fetch-model yeast-promoters -o models/yeast-promoters
     """
-    from bigbird_dna.model.catalogue import open_published
+    from bigbird_dna.model.catalog import open_published
 
     if list_models:
         if name is not None:
             raise UsageError(f"--list lists all published models: remove {name!r}")
-        for line in open_published(catalogue).lines():
+        for line in open_published(catalog).lines():
             typer.echo(line)
         return
     if name is None:
         raise UsageError("fetch-model needs the name of a model; --list shows the available names")
     from bigbird_dna.registry.publishing import fetch_model as fetch
 
-    fetch(name, output, catalogue)
+    fetch(name, output, catalog)
 
 
 def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
@@ -145,7 +145,7 @@ def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL
 def publish_model(
     model_dir: Path = opt.MODEL_DIRECTORY,
     output: Path = output(..., "FILE", "Archive to write, such as NAME.tar."),
-    licence: str = option(..., "TEXT", "License of the weights."),
+    license: str = option(..., "TEXT", "License of the weights."),
     description: str = option(..., "TEXT", "Description of the model, in one line."),
     name: str | None = option(None, "NAME", "Name of the published model.", "name of the directory"),
     command: list[str] | None = option(
@@ -157,12 +157,12 @@ def publish_model(
     The archive unpacks into a directory NAME. An existing MODEL_CARD.md of the model is kept; otherwise the
     card is generated from config.json, provenance.json and metrics.json.
 
-    Example: bigbird-dna model package results/demo/models/promoter-genomic --licence CC-BY-4.0 --description
+    Example: bigbird-dna model package results/demo/models/promoter-genomic --license CC-BY-4.0 --description
     'Promoters of the demo genome' -o demo-promoters.tar.gz
     """
     from bigbird_dna.registry.card import Publication
     from bigbird_dna.registry.publishing import publish_model as publish
 
     chosen = model_dir.resolve().name if name is None else name
-    typer.echo(publish(model_dir, output, Publication(chosen, description, licence, command or ())), nl=False)
+    typer.echo(publish(model_dir, output, Publication(chosen, description, license, command or ())), nl=False)
     log(f"{output}: add the entry to a list of models; unpack the archive in models/ next to it or upload it")

@@ -44,7 +44,7 @@ class ChromatinDataConfig(Section):
         None, "window of a second model, for comparison, bp; none: no second model", ge=1, le=LONGEST_WINDOW
     )
     shift_bp: int = field(0, "largest random shift of a training window, bp", ge=0)
-    label: Literal["half", "any", "centre"] | int = field(
+    label: Literal["half", "any", "center"] | int = field(
         "half", "minimum overlap of a bin with peaks: more than half, any, its center base, or a number of bp"
     )
     widen: int = field(0, "extension of each peak at both ends, bp", ge=0)

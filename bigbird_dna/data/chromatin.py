@@ -11,7 +11,7 @@ from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, write_label_shard
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
 from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.inputs import chromatin_files, deepsea_sources, find_assembly
@@ -132,7 +132,7 @@ def prepare_data(
         raise ConfigError("chromatin.data.tracks: needs a track table or a folder of peak files")
     folder = source.is_dir()
     table = tracks_from_folder(source, data.group, data.track_names) if folder else read_tracks(source)
-    labelling = Labelling(
+    labeling = Labeling(
         bin_size=data.bin,
         rule=data.label,
         widen=data.widen,
@@ -145,7 +145,7 @@ def prepare_data(
     )
     regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}
     splits = RegionSplits.from_regions(find_named(config.genome, genome.contigs, assembly, **regions))
-    made_of = BinSource(genome, assembly, table, splits, labelling, blacklist or files.get("blacklist"))
+    made_of = BinSource(genome, assembly, table, splits, labeling, blacklist or files.get("blacklist"))
     if part is None:
         build_dataset(output, made_of)
     else:

@@ -37,7 +37,7 @@ from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
 from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated, list_files
 

@@ -42,7 +42,7 @@ from bigbird_dna.huggingface.configuration import (
 )
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
-from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (

@@ -26,7 +26,7 @@ from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import (

@@ -29,7 +29,7 @@ from bigbird_dna.model.batching import (
     run_rows,
     window_rows,
 )
-from bigbird_dna.model.catalogue import is_name
+from bigbird_dna.model.catalog import is_name
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.inference import choose_device

@@ -48,7 +48,7 @@ class Publication(NamedTuple):
 
     name: str
     description: str
-    licence: str
+    license: str
     commands: Sequence[str] = ()  # commands that reproduce the metrics
 
 
@@ -75,7 +75,7 @@ def model_card(model: LoadedModel, publication: Publication) -> str:
         "## Limits",
         _bullets(_limits(model)),
         "## License",
-        *_licence(publication.licence, provenance),
+        *_license(publication.license, provenance),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -108,7 +108,7 @@ def _identity(
     if isinstance(software, dict):
         used = [f"{key} {software[key]}" for key in ("bigbird_dna", "torch") if key in software]
         yield "Made with", _text(", ".join(used))
-    yield "License", _text(publication.licence)
+    yield "License", _text(publication.license)
 
 
 def _attention(config: EncoderConfig) -> str:
@@ -243,14 +243,14 @@ def _limits(model: LoadedModel) -> Iterator[str]:
     yield "For research only: not made or tested for clinical decisions."
 
 
-def _licence(licence: str, provenance: Mapping[str, Any]) -> Iterator[str]:
-    yield f"The weights: {_text(licence)}."
+def _license(license: str, provenance: Mapping[str, Any]) -> Iterator[str]:
+    yield f"The weights: {_text(license)}."
     configuration = provenance.get("configuration")
     keys = [_at(configuration, "genome", "reference"), provenance.get("promoters")]
     known = [load_sources()[key] for key in keys if isinstance(key, str) and key in load_sources()]
     if known:
         yield "The training data:"
-        yield _bullets(f"{_text(one.key)}: {_text(one.licence)}; cite {_text(one.citation)}" for one in known)
+        yield _bullets(f"{_text(one.key)}: {_text(one.license)}; cite {_text(one.citation)}" for one in known)
 
 
 def _at(values: Any, *keys: str) -> Any:

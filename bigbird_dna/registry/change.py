@@ -12,7 +12,7 @@ from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import (
     CONFIG,

@@ -27,7 +27,7 @@ from bigbird_dna.genome.sources.http_request import LIMITS, Limits
 from bigbird_dna.genome.sources.inputs import Source
 from bigbird_dna.genome.sources.transfer import open_part
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalogue import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
+from bigbird_dna.model.catalog import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
 from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.registry.card import Publication, model_card
@@ -132,17 +132,17 @@ def _read(stream: IO[bytes], size: int, archive: Path) -> bytes:
 
 
 def fetch_model(
-    name: str, output: Path | None = None, catalogue: Path | None = None, limits: Limits = LIMITS
+    name: str, output: Path | None = None, catalog: Path | None = None, limits: Limits = LIMITS
 ) -> Path:
     """Write the directory of a published model, after checks, and return its path.
 
-    The path is `output`, or `models/NAME` in the working directory. `catalogue` is a list like
+    The path is `output`, or `models/NAME` in the working directory. `catalog` is a list like
     `resources/models.yaml`, with bundled models in `models/` in the same directory; None: the list of the
     package. An interrupted download leaves `output`.fetch.part, and the next call resumes it. `DataError`: no
     address provides the archive with its checksum, or another process is fetching it; `ModelError`: the
     content is not the model in the list.
     """
-    published = open_published(catalogue)
+    published = open_published(catalog)
     entry, bundled = published[name], published.bundled(name)
     output = Path(FOLDER, name) if output is None else Path(output)
     check_directory(output, [published.path, *([bundled] if bundled else [])])
@@ -150,7 +150,7 @@ def fetch_model(
         _copy_model(name, entry, bundled, output)
     else:
         _download(name, entry, output, limits)
-    log(f"{output}: {name}; license: {entry.licence}; description and limits: {output / entry.card}")
+    log(f"{output}: {name}; license: {entry.license}; description and limits: {output / entry.card}")
     return output
 
 
@@ -170,7 +170,7 @@ def _copy_model(name: str, entry: PublishedModel, directory: Path, output: Path)
 
 def _download(name: str, entry: PublishedModel, output: Path, limits: Limits) -> None:
     sha256, megabytes = f"sha256:{entry.sha256}", entry.size / 1e6
-    source = Source(name, f"{name}{ENDING}", "", entry.urls, sha256, megabytes, entry.licence, "")
+    source = Source(name, f"{name}{ENDING}", "", entry.urls, sha256, megabytes, entry.license, "")
     with open_part(output, f"{name} {sha256}") as part:
         download_any(source, part, limits, f"model {name}")
         try:
@@ -221,7 +221,7 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
     entry: dict[str, Any] = {
         "description": publication.description,
         "task": model.task,
-        "licence": publication.licence,
+        "license": publication.license,
         "size": size,
         "sha256": sha256,
         "where": publication.name,
@@ -234,7 +234,7 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
 def _check(publication: Publication) -> None:
     if not is_name(publication.name):
         raise UsageError(f"--name {shown(publication.name)}: {NAME_RULE}")
-    given = {"--description": [publication.description], "--licence": [publication.licence]}
+    given = {"--description": [publication.description], "--license": [publication.license]}
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:
             if not text.strip() or unfit(text) or "```" in text:

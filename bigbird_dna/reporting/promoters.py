@@ -41,11 +41,11 @@ from bigbird_dna.reporting.calibration import (
 )
 from bigbird_dna.reporting.result import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PALE,
-    VERMILLION,
+    VERMILION,
     interval,
     panels,
     save_figure,
@@ -154,9 +154,9 @@ class _PlotStyle(NamedTuple):
 
 STYLES = {
     MODEL: _PlotStyle("model", BLUE, "-"),
-    KMER: _PlotStyle("k-mer regression", VERMILLION, (0, (5, 2))),
+    KMER: _PlotStyle("k-mer regression", VERMILION, (0, (5, 2))),
     POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
-    CONTROL: _PlotStyle("shuffled labels", GREY, (0, (1, 1))),
+    CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
 }
 
 
@@ -187,7 +187,7 @@ def curves_figure(
                 corner = "lower right" if area == "auroc" else "lower left"
                 axis.legend(loc=corner, title=f"{area.upper()} [95 % CI]", alignment="left")
             else:
-                axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)
+                axis.text(0.5, 0.5, "one class only", ha="center", color=GRAY, transform=axis.transAxes)
         save_figure(figure, path)
 
 
@@ -203,7 +203,7 @@ def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> N
                 legend = f"{name} ({len(chosen):,})"
                 axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
                 axis.stairs(counts, edges, color=color, linewidth=1.4)
-            axis.axvline(THRESHOLD, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+            axis.axvline(THRESHOLD, color=GRAY, linewidth=1, linestyle=(0, (4, 3)))
             axis.set(xlabel="model's probability", ylabel="windows", xlim=(0, 1))
             axis.set_title(f"{comparison.negative_set} negatives")
             axis.margins(y=0.3)

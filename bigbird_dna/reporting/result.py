@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 # Palette of Okabe & Ito (2008), distinguishable under the common forms of color blindness.
-BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
-SERIES = (BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE)
-GREY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
+SERIES = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
+GRAY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -39,7 +39,7 @@ _PARAMETERS: dict[str, Any] = {
     "axes.titlepad": 8,
     "axes.labelsize": 10,
     "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -47,8 +47,8 @@ _PARAMETERS: dict[str, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#E8E8E8",
     "grid.linewidth": 0.8,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
+    "xtick.color": GRAY,
+    "ytick.color": GRAY,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "xtick.labelsize": 9,
@@ -95,13 +95,13 @@ def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
     axis.set_box_aspect(1)
     axis.set_title(f"{negative_set} negatives")
     axis.text(
-        1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GREY
+        1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GRAY
     )  # fmt: skip
 
 
 def show_text(axis: Axes, text: str) -> None:
     """Show text in a panel that has no data."""
-    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GREY)
+    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GRAY)
     axis.set(xticks=[], yticks=[])
 
 

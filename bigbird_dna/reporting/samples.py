@@ -23,7 +23,7 @@ from bigbird_dna.genome.reference import Reference, find_contigs
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
 from bigbird_dna.metrics.auroc import Counts, Estimate, Floats
 from bigbird_dna.metrics.resampling import percentile_interval
-from bigbird_dna.reporting.result import BLUE, GREEN, GREY, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, GREEN, panels, save_figure
 from bigbird_dna.reporting.training import apart
 
 DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
@@ -301,7 +301,7 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
             sizes = [*by_k]
             means, low, high = (np.maximum(values, _LEAST) for values in np.array([*by_k.values()]).T)
             if name.startswith(CHAIN):
-                left.plot(sizes, means, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+                left.plot(sizes, means, color=GRAY, linewidth=0.9, linestyle="--", zorder=1)
                 ends[name.removeprefix(f"{CHAIN} ")] = float(np.log10(means[-1]))
                 continue
             color = BLUE if name == SAMPLES else GREEN
@@ -313,9 +313,9 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
         for order, place in zip(ranked, places.tolist(), strict=True):
             left.annotate(
                 order, (sizes[-1], 10**place), xytext=(6, 0), fontsize=8,
-                textcoords="offset points", color=GREY, va="center",
+                textcoords="offset points", color=GRAY, va="center",
             )  # fmt: skip
-        left.plot([], [], color=GREY, linewidth=0.9, linestyle="--", label="Markov chains, by order")
+        left.plot([], [], color=GRAY, linewidth=0.9, linestyle="--", label="Markov chains, by order")
         left.set(xlabel="k", ylabel="Jensen–Shannon divergence from held-out genome (bits)")
         left.set_title("k-mers")
         left.legend(loc="lower right")

@@ -16,7 +16,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
-from bigbird_dna.reporting.result import BLUE, GREY, INK, VERMILLION, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, INK, VERMILION, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
 # About two points per pixel of the plot's width; more are not visible and would make the file large.
 LARGEST_TRACK = 1600
 
-STRAND_COLORS = {"+": BLUE, "-": VERMILLION}
+STRAND_COLORS = {"+": BLUE, "-": VERMILION}
 _GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
 UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
 
@@ -143,7 +143,7 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: S
         forward.set_title(f"Promoter probability along {track.contig}")
         forward.text(
             1, 1.04, f"▸ ◂ {len(shown):,} known TSS", transform=forward.transAxes,
-            ha="right", va="bottom", fontsize=9, color=GREY,
+            ha="right", va="bottom", fontsize=9, color=GRAY,
         )  # fmt: skip
         save_figure(figure, path)
 
@@ -155,7 +155,7 @@ def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Loc
         axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
     for site in sites:
         if site.strand == strand:
-            axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
+            axis.axvline(site.position / scale, color=GRAY, linewidth=0.7, alpha=0.6, zorder=1)
     axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
 
 

@@ -21,7 +21,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.result import GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import GRAY, PALE, SERIES, panels, save_figure
 from bigbird_dna.reporting.track_array import TrackArray, Values
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
 
@@ -201,7 +201,7 @@ def similarity_figure(table: pd.DataFrame, strata: Strata, path: Path) -> None:
             axis.set(xlim=(-0.6, len(labels) - 0.4), ylim=(-0.02, 1.02))
             axis.set_title(f"{negative_set} negatives")
             axis.set_xlabel("similarity of the nearest training window; promoters + negatives")
-            axis.xaxis.label.set(color=GREY, fontsize=8.5)
+            axis.xaxis.label.set(color=GRAY, fontsize=8.5)
         axes[0].set_ylabel("AUROC")
         axes[0].legend(loc="lower left")
         save_figure(figure, path)

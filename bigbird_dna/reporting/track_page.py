@@ -124,7 +124,7 @@ def report_page(page: TrackPage) -> str:
         left_out=excluded_tracks(page.table),
         all_tracks=ALL,
         published=PUBLISHED,
-        group_colours=GROUP_COLORS,
+        group_colors=GROUP_COLORS,
         max_strips=MAX_STRIPS,
         long_list=LONG_LIST,
         curve_error=200 / CURVE_POINTS,

@@ -18,7 +18,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import number, whole_number, write_table
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.result import BLUE, GREY, INK, PALE, SERIES, interval, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, SERIES, interval, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def _draw_held_out(axis: Axes, curve: LogCurve, color: str, label: str | None) -
 HELD_OUT = "bits_per_base"  # key in the log
 _LABEL = "bits per base, held out (lower is better)"
 _HOUR = 3600.0
-_LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
+_LEADER = {"arrowstyle": "-", "color": GRAY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
 
 Floats = NDArray[np.float64]
 
@@ -183,7 +183,7 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         if UNIFORM in names:
             axis.axvline(2.0, color=PALE, linewidth=1.2, zorder=1)
         for place, name, *ends, value in zip(places, names, low, high, values, strict=True):
-            color, width, marker = (BLUE, 2.2, "D") if name in MODELS else (GREY, 1.6, "o")
+            color, width, marker = (BLUE, 2.2, "D") if name in MODELS else (GRAY, 1.6, "o")
             axis.plot(ends, [place, place], color=color, linewidth=width, zorder=2)
             axis.plot([value], [place], marker, color=color, markersize=7, zorder=3)
         axis.set_yticks(places, names)
@@ -221,7 +221,7 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
         levels = others["bits_per_base"].to_numpy(dtype=float)
         for axis in axes:
             for level in levels:
-                axis.axhline(level, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+                axis.axhline(level, color=GRAY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
             axis.set_xlim(left=0)
             axis.grid(visible=False)
         bottom, top = axes[0].get_ylim()
@@ -267,8 +267,8 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
             textcoords="offset points", fontsize=9, va="center", annotation_clip=False, **look,
         )  # fmt: skip
 
-    write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GREY)
-    write(1, len(rows) - 0.2, "model − baseline [95 % CI]", color=GREY)
+    write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GRAY)
+    write(1, len(rows) - 0.2, "model − baseline [95 % CI]", color=GRAY)
     figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
     for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
         own = {"color": BLUE, "fontweight": "bold"} if name in MODELS else {}

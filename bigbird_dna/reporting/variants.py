@@ -25,7 +25,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import check_name, decimal, quoted
 from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
 from bigbird_dna.metrics.auroc import Floats, auroc
-from bigbird_dna.reporting.result import BLUE, GREY, INK, ORANGE, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -371,7 +371,7 @@ def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEf
         rows = names == name
         deltas, log_odds = np.sort(sizes[rows], axis=0).T
         fraction = float(has[rows].mean())
-        color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GREY)
+        color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GRAY)
         found.append((-fraction, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
     return [group for *_, group in sorted(found, key=lambda one: one[:2])]
 

@@ -248,20 +248,20 @@ def signal_spans(
     short record is one span. Where both strands have a span, the larger score is used. Bounds between two
     bases are rounded away from the record's center, so that its reverse complement has the mirrored signal.
     """
-    centre = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
+    center = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
     for contig, rows in groupby(windows, key=attrgetter("contig")):
         # The strands differ by at most |upstream − downstream| bp, which bounds the buffer of tee.
         segments = [
-            _segments(copy, strand, centre[strand], contigs[contig], stride)
+            _segments(copy, strand, center[strand], contigs[contig], stride)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
         ]
         yield from _larger(contig, segments)
 
 
 def _segments(
-    rows: Iterable[ScoredWindow], strand: Strand, centre: int, length: int, stride: int
+    rows: Iterable[ScoredWindow], strand: Strand, center: int, length: int, stride: int
 ) -> Iterator[_Segment]:
-    """Yield the spans of one strand of a contig; `centre` is twice the TSS offset from the window's start."""
+    """Yield the spans of one strand of a contig; `center` is twice the TSS offset from the window's start."""
     before: int | None = None
     own = (row for row in rows if row.strand == strand)
     for row, after in pairwise(chain(own, (None,))):
@@ -269,9 +269,9 @@ def _segments(
         if row.is_short:
             yield 0, length, row.score
             continue
-        here = 2 * row.start + centre
+        here = 2 * row.start + center
         left = here - 2 * stride if before is None else before
-        right = here + 2 * stride if after is None else 2 * after.start + centre
+        right = here + 2 * stride if after is None else 2 * after.start + center
         start, end = _bound(left + here, length), _bound(here + right, length)
         if start < end:
             yield start, end, row.score

@@ -48,7 +48,7 @@ _MERGED = {
     "predicted regions": ("scoring.tracks", "TrackScorer"),
     "effects of variants": ("scoring.variants", "VariantScorer"),
     "predicted bins": ("finetuning.evaluation", None),
-    "labelled bins": ("genome.chromatin.dataset", None),
+    "labeled bins": ("genome.chromatin.dataset", None),
 }
 """Kind of shards → module whose `merge` combines them, and the scorer class if shards contain rows."""
 

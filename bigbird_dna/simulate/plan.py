@@ -361,9 +361,9 @@ def draw_islands(
     dpe = placed.anchor[placed.of("promoter-dpe")]
     chosen = dpe[rng.random(len(dpe)) < parameters.island_fraction]
     orphans = rng.integers(length, size=round(length / parameters.orphan_island_every))
-    centre = np.concatenate((chosen, orphans))
+    center = np.concatenate((chosen, orphans))
     low, high = parameters.island_length
-    size = rng.integers(low, high + 1, size=len(centre))
-    start = np.clip(centre - (size * rng.uniform(0.3, 0.7, size=len(centre))).astype(int), 0, None)
+    size = rng.integers(low, high + 1, size=len(center))
+    start = np.clip(center - (size * rng.uniform(0.3, 0.7, size=len(center))).astype(int), 0, None)
     end = np.minimum(start + size, length)
     return list(zip(start.tolist(), end.tolist(), strict=True))

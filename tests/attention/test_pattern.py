@@ -1,4 +1,4 @@
-"""The pattern's docstrings, read literally and compared with the vectorised tables."""
+"""The pattern's docstrings, read literally and compared with the vectorized tables."""
 
 import time
 from math import ceil
@@ -221,7 +221,7 @@ def test_svg_shows_each_kind_in_its_colour_and_is_reproducible(tmp_path: Path) -
     for path in paths:
         save_attention_figure(kinds, path, block_size=64, title="BigBird")
     text = paths[0].read_text()
-    assert all(colour in text for colour in COLORS)
+    assert all(color in text for color in COLORS)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
@@ -234,14 +234,14 @@ def test_files_stay_small_however_many_blocks_there_are(tmp_path: Path) -> None:
 
 
 def test_cells_of_a_picture_have_the_colours_of_their_kinds(tmp_path: Path) -> None:
-    """Areas of the colours in the bitmap stand in the proportion of the numbers of blocks."""
+    """Areas of the colors in the bitmap stand in the proportion of the numbers of blocks."""
     from matplotlib.image import imread
 
     kinds = np.repeat(np.array([1, 1, 2, 3]), 16).reshape(8, 8)
     save_attention_figure(kinds, tmp_path / "p.png", block_size=64)
     pixels = (imread(tmp_path / "p.png")[:, :, :3] * 255).round().astype(int)
     wanted = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in COLORS]
-    areas = [(pixels == colour).all(axis=2).sum() for colour in wanted]
+    areas = [(pixels == color).all(axis=2).sum() for color in wanted]
     assert areas[1] / areas[2] == pytest.approx(2, rel=0.05)
     assert areas[2] / areas[3] == pytest.approx(1, rel=0.05)
 

@@ -119,7 +119,7 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
 
 def test_pieces_tell_of_their_neighbours_what_bases_do_not(tokenizer):
     """On independent bases no model of bases gets below their entropy, but pieces of a tokenizer aren't
-    independent: a piece that would have merged with its neighbour isn't there."""
+    independent: a piece that would have merged with its neighbor isn't there."""
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("ACGT"), 6000)) for _ in range(30)]
     documents = tokenizer.encode_batch(texts)

@@ -32,7 +32,7 @@ from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import build_dataset
-from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.model.directory import load_promoter_model
@@ -142,8 +142,8 @@ def measure_labels(directory: Path, options: argparse.Namespace) -> Measured:
     reference: Any = SimpleNamespace(contigs=contigs, path=fasta)
     splits = region_splits(contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"])
     began = time.perf_counter()
-    labelling = Labelling(window=8000, max_n=1.0, min_positives=1)
-    data = build_dataset(directory / "data", BinSource(reference, assembly, tracks, splits, labelling))
+    labeling = Labeling(window=8000, max_n=1.0, min_positives=1)
+    data = build_dataset(directory / "data", BinSource(reference, assembly, tracks, splits, labeling))
     seconds = time.perf_counter() - began
     disk = sum(path.stat().st_size for path in (directory / "data").iterdir()) / 1e6
     peaks = sum(source["peaks"] for source in data.info["sources"]["tracks"].values())

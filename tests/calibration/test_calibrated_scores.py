@@ -325,7 +325,7 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     publish_model(model, tmp_path / "toy.tar", publication)
     assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
     shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
-    words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--licence", "free")
+    words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--license", "free")
     refused(run(*words, "--description", "A toy"), 1, model / FILE)
 
 
@@ -360,7 +360,7 @@ def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path
 
 
 def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
-    from bigbird_dna.model.catalogue import load_published
+    from bigbird_dna.model.catalog import load_published
 
     name = next(iter(load_published().models))
     refused(run("model calibrate-promoter", name), 2, name)

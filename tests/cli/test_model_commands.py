@@ -12,8 +12,8 @@ import yaml
 from bigbird_dna.config import load_config
 from bigbird_dna.genome.reference import prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model import catalogue
-from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model import catalog
+from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from tests.cli.command import Run, refused, silent
@@ -97,7 +97,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package's list, with the bundled model "toy"; the working directory is beside it."""
     made = make_shelf(tmp_path / "shelf")
     published = Published(made)
-    monkeypatch.setattr(catalogue, "load_published", lambda: published)
+    monkeypatch.setattr(catalog, "load_published", lambda: published)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return made
@@ -111,7 +111,7 @@ def test_from_a_training_to_a_list_and_back(
     make_toy(Path("trained"))
     assert silent(run)("model to-float16", "trained", "-o", "small").code == 0
     result = run(
-        *("model package", "small", "-o", "toy.tar", "--name", "toy", "--licence", "CC0-1.0"),
+        *("model package", "small", "-o", "toy.tar", "--name", "toy", "--license", "CC0-1.0"),
         *("--description", "A toy: of the tests", "--command", "make demo"),
     )
     assert result.code == 0, result
@@ -120,8 +120,8 @@ def test_from_a_training_to_a_list_and_back(
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         archive.extractall("models")
     entry = yaml.safe_load(result.out)["toy"]
-    assert (entry["task"], entry["licence"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
-    result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalogue", "models.yaml")
+    assert (entry["task"], entry["license"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
+    result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalog", "models.yaml")
     assert result.code == 0, result
     assert "license: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
     for name in ("model.safetensors", "config.json", "metrics.json", "training.jsonl"):
@@ -131,10 +131,10 @@ def test_from_a_training_to_a_list_and_back(
 
 
 def test_the_list_is_told(run: Run, shelf: Path) -> None:
-    for result in (run("fetch-model", "--list"), run("fetch-model", "--list", "--catalogue", shelf)):
+    for result in (run("fetch-model", "--list"), run("fetch-model", "--list", "--catalog", shelf)):
         assert (result.code, result.err) == (0, "")
         header, row = (line.split("\t") for line in result.out.splitlines())
-        assert header == ["#name", "task", "MB", "from", "licence", "description"]
+        assert header == ["#name", "task", "MB", "from", "license", "description"]
         assert row == ["toy", "promoter", "0.1", "bundled", "free for all", "A toy"]
     assert not list(Path().iterdir())
 
@@ -173,15 +173,15 @@ def test_faults(run: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(run("fetch-model"), 2)
     refused(run("fetch-model", "tay"), 2)
     refused(run("fetch-model", "toy", "--list"), 2)
-    refused(run("fetch-model", "toy", "--catalogue", "none.yaml"), 2)
+    refused(run("fetch-model", "toy", "--catalog", "none.yaml"), 2)
     refused(run("score-promoters", "tay", "x.fa"), 1)
-    words = ("model package", shelf.parent / "made", "-o", "x.tar", "--licence", "free")
+    words = ("model package", shelf.parent / "made", "-o", "x.tar", "--license", "free")
     refused(run(*words, "--description", "a\nb"), 2)
     refused(run(*words, "--description", "a", "--name", "a/b"), 2)
     entry = Published(shelf).models["toy"].model_dump() | {"where": ["http://127.0.0.1:9/toy.tar"]}
     published = Published(write_list(shelf, {"toy": entry}))
-    monkeypatch.setattr(catalogue, "load_published", lambda: published)
-    refused(run("fetch-model", "toy", "--catalogue", shelf), 1, "toy", entry["where"][0], after_log=True)
+    monkeypatch.setattr(catalog, "load_published", lambda: published)
+    refused(run("fetch-model", "toy", "--catalog", shelf), 1, "toy", entry["where"][0], after_log=True)
     refused(run("score-promoters", "toy", "x.fa"), 1)  # of the package's list now, and has to be fetched
     assert not [one for one in Path().rglob("*") if one.name != "models"]
 

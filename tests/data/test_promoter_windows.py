@@ -448,8 +448,8 @@ def bins(positives: int = 400) -> ChromatinData:
     return ChromatinData(table, PackedLabels.from_dense(labels), (Track("x", "TF"),), {"bin_size": 200})
 
 
-def training(share: float, neighbours: int = 1, seed: int = 1) -> ChromatinTrainingConfig:
-    return ChromatinTrainingConfig(train_fraction=share, bins_per_window=neighbours, seed=seed)
+def training(share: float, neighbors: int = 1, seed: int = 1) -> ChromatinTrainingConfig:
+    return ChromatinTrainingConfig(train_fraction=share, bins_per_window=neighbors, seed=seed)
 
 
 def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None:
@@ -458,7 +458,7 @@ def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None
     single = training_bins(data, training(0.2))
     assert len(single) == 240 and set(single) < set(data.rows("train"))
     assert set(single) < set(training_bins(data, training(0.5)))
-    stretches = training_bins(data, training(0.2, neighbours=15))
+    stretches = training_bins(data, training(0.2, neighbors=15))
     assert len(stretches) == 240
     numbers = np.array(stretches)
     begins = numbers[np.r_[True, np.diff(numbers) != 1]]

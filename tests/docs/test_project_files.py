@@ -145,7 +145,7 @@ def test_pinned_versions_install_on_the_oldest_python(project: dict[str, Any]) -
     assert refused == []
 
 
-def test_licence_is_the_one_declared(project: dict[str, Any]) -> None:
+def test_license_is_the_one_declared(project: dict[str, Any]) -> None:
     assert project["project"]["license"] == "Apache-2.0"
     text = (REPOSITORY / "LICENSE").read_text()
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text

@@ -32,7 +32,7 @@ def server() -> Iterator[FaultyServer]:
 
 
 @pytest.fixture
-def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Source]:
+def catalog(monkeypatch: pytest.MonkeyPatch) -> dict[str, Source]:
     """The public files by key: none, to be filled by a test."""
     entries: dict[str, Source] = {}
     monkeypatch.setattr(public, "load_sources", lambda: entries)
@@ -47,15 +47,15 @@ def site(server: FaultyServer) -> Site:
 
 
 @pytest.fixture
-def source(server: FaultyServer, site: Site, catalogue: dict[str, Source]) -> Source:
+def source(server: FaultyServer, site: Site, catalog: dict[str, Source]) -> Source:
     """The only public file: that site's, with its checksum."""
     digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    catalogue["one"] = described(server, "one", "file.txt", digest)
-    return catalogue["one"]
+    catalog["one"] = described(server, "one", "file.txt", digest)
+    return catalog["one"]
 
 
 @pytest.fixture
-def unsigned(source: Source, catalogue: dict[str, Source]) -> Source:
+def unsigned(source: Source, catalog: dict[str, Source]) -> Source:
     """The same, whose checksum nobody published."""
-    catalogue["one"] = replace(source, checksum=None)
-    return catalogue["one"]
+    catalog["one"] = replace(source, checksum=None)
+    return catalog["one"]

@@ -219,14 +219,14 @@ def test_proxies_are_used_and_their_passwords_kept(
     source: Source,
     server: FaultyServer,
     site: Site,
-    catalogue: dict[str, Source],
+    catalog: dict[str, Source],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
     # A proxy is asked for the whole address.
     monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{server.server_address[1]}")
-    catalogue["one"] = replace(source, urls=("http://nowhere.invalid/one/0/file",))
+    catalog["one"] = replace(source, urls=("http://nowhere.invalid/one/0/file",))
     fetch("one", tmp_path / "out", limits=LIMITS)
     assert site.asked[0]["proxy-authorization"].startswith("Basic ")
     for proxy in ("me:secret@127.0.0.1:9", "me:secret@nowhere.invalid:1", "me:secret@127.0.0.1:port"):
@@ -239,12 +239,12 @@ def test_proxies_are_used_and_their_passwords_kept(
     # One that wants a login.
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_address[1]}")
     server.sites["tunnel"] = Site(b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]])
-    catalogue["one"] = replace(source, urls=("https://nowhere.invalid/file",))
+    catalog["one"] = replace(source, urls=("https://nowhere.invalid/file",))
     message(refusal(tmp_path / "other", LIMITS))
 
 
-def test_no_tls_where_it_is_expected(source: Source, catalogue: dict[str, Source], tmp_path: Path) -> None:
-    catalogue["one"] = replace(source, urls=(source.urls[0].replace("http:", "https:"),))
+def test_no_tls_where_it_is_expected(source: Source, catalog: dict[str, Source], tmp_path: Path) -> None:
+    catalog["one"] = replace(source, urls=(source.urls[0].replace("http:", "https:"),))
     message(refusal(tmp_path / "out", LIMITS))
 
 
@@ -264,7 +264,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tls(
     source: Source,
-    catalogue: dict[str, Source],
+    catalog: dict[str, Source],
     certificate: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -278,12 +278,12 @@ def test_tls(
         leave = lambda x: x.head(302, b"Location: " + target)  # noqa: E731
         safe.sites["one"] = Site(CONTENT, scripts=[[], []], always=[None, leave])
         urls = [safe.url("one", address, "file").replace("http:", "https:") for address in range(2)]
-        catalogue["one"] = replace(source, urls=(urls[0],))
+        catalog["one"] = replace(source, urls=(urls[0],))
         message(refusal(tmp_path / "out", LIMITS))
         assert safe.sites["one"].asked == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert fetched(tmp_path / "out", LIMITS) == CONTENT
-        catalogue["one"] = replace(source, urls=(urls[1],))
+        catalog["one"] = replace(source, urls=(urls[1],))
         message(refusal(tmp_path / "other", LIMITS))
 
 
@@ -324,12 +324,12 @@ def ftp_server(size: int) -> Iterator[str]:
         thread.join()
 
 
-def test_ftp(source: Source, catalogue: dict[str, Source], tmp_path: Path) -> None:
+def test_ftp(source: Source, catalog: dict[str, Source], tmp_path: Path) -> None:
     with ftp_server(len(CONTENT)) as address:
-        catalogue["one"] = replace(source, urls=(f"{address}/file",), checksum=None)
+        catalog["one"] = replace(source, urls=(f"{address}/file",), checksum=None)
         assert fetched(tmp_path / "out", LIMITS) == CONTENT
-        catalogue["one"] = replace(source, urls=(f"{address}/gone/gone",))
+        catalog["one"] = replace(source, urls=(f"{address}/gone/gone",))
         message(refusal(tmp_path / "other", LIMITS))
     with ftp_server(1000) as address:
-        catalogue["one"] = replace(source, urls=(f"{address}/file",), checksum=None)
+        catalog["one"] = replace(source, urls=(f"{address}/file",), checksum=None)
         message(refusal(tmp_path / "other", LIMITS))

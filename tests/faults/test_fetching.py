@@ -67,10 +67,10 @@ def asked(site: Site) -> list[str | None]:
 
 
 @pytest.fixture
-def mirror(server: FaultyServer, source: Source, catalogue: dict[str, Source]) -> Site:
+def mirror(server: FaultyServer, source: Source, catalog: dict[str, Source]) -> Site:
     """Another address of the file."""
     server.sites["two"] = Site(CONTENT, tag=b'"mirror"')
-    catalogue["one"] = replace(source, urls=(*source.urls, server.url("two", 0, "file")))
+    catalog["one"] = replace(source, urls=(*source.urls, server.url("two", 0, "file")))
     return server.sites["two"]
 
 
@@ -143,7 +143,7 @@ def test_bytes_that_do_not_fit_are_fetched_anew(
 def test_a_mirror_is_named_and_asked(
     mirror: Site,
     site: Site,
-    catalogue: dict[str, Source],
+    catalog: dict[str, Source],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     status: int,
@@ -151,8 +151,8 @@ def test_a_mirror_is_named_and_asked(
     signed: bool,
 ) -> None:
     site.always = [answer(status, b"Content-Length: 0")]
-    catalogue["one"] = replace(
-        catalogue["one"], checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}" if signed else None
+    catalog["one"] = replace(
+        catalog["one"], checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}" if signed else None
     )
     assert fetched(tmp_path / "out") == CONTENT
     assert len(site.asked) == times
@@ -168,8 +168,8 @@ def test_a_wrong_checksum(mirror: Site, site: Site, tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_no_network(source: Source, catalogue: dict[str, Source], tmp_path: Path) -> None:
-    catalogue["one"] = replace(source, urls=("http://127.0.0.1:9/file.bin",))
+def test_no_network(source: Source, catalog: dict[str, Source], tmp_path: Path) -> None:
+    catalog["one"] = replace(source, urls=("http://127.0.0.1:9/file.bin",))
     message(refusal(tmp_path / "out", PATIENT))
 
 
@@ -183,10 +183,10 @@ def local(tmp_path: Path, content: bytes, name: str = "file.txt") -> Path:
 @pytest.mark.parametrize("content", [b"", PAGE, gzip.compress(CONTENT, mtime=0)[:-20], CONTENT])
 @pytest.mark.parametrize("name", ["file.gz", "other"])
 def test_what_is_no_whole_gzip_file(
-    unsigned: Source, site: Site, catalogue: dict[str, Source], tmp_path: Path, content: bytes, name: str
+    unsigned: Source, site: Site, catalog: dict[str, Source], tmp_path: Path, content: bytes, name: str
 ) -> None:
     """Here or there."""
-    catalogue["one"] = replace(unsigned, file="file.gz")
+    catalog["one"] = replace(unsigned, file="file.gz")
     site.content = content
     with fails(DataError):
         fetch("one", tmp_path / "out.gz", local(tmp_path, content, name), limits=LIMITS)
@@ -329,22 +329,22 @@ def test_what_a_server_says_is_compared(
 
 
 def test_a_part_of_another_source_is_not_gone_on_with(
-    source: Source, site: Site, catalogue: dict[str, Source], tmp_path: Path
+    source: Source, site: Site, catalog: dict[str, Source], tmp_path: Path
 ) -> None:
     site.scripts = [["cut"]]
-    catalogue["one"], catalogue["two"] = replace(source, checksum=None), replace(source, key="two")
+    catalog["one"], catalog["two"] = replace(source, checksum=None), replace(source, key="two")
     refusal(tmp_path / "out", replace(LIMITS, futile=1))
     fetch("two", tmp_path / "out", limits=LIMITS)
     assert asked(site) == [None, None]
 
 
 def test_a_member_of_a_gzip_file_is_not_the_end_of_an_archive(
-    unsigned: Source, site: Site, catalogue: dict[str, Source], tmp_path: Path
+    unsigned: Source, site: Site, catalog: dict[str, Source], tmp_path: Path
 ) -> None:
     # Two gzip members, as parallel compressors write them, and the first one alone.
     archive = gzip.decompress(tar(CONTENT))
     first = gzip.compress(archive[:2000])
-    catalogue["one"] = replace(unsigned, file="file.tar.gz")
+    catalog["one"] = replace(unsigned, file="file.tar.gz")
     site.content = first + gzip.compress(archive[2000:])
     fetch("one", tmp_path / "out", limits=LIMITS)
     site.content = first
@@ -408,7 +408,7 @@ def random_site(server: FaultyServer, name: str, rng: Random, kind: str) -> Site
     return found
 
 
-def check(server: FaultyServer, catalogue: dict[str, Source], home: Path, seed: int) -> bool:
+def check(server: FaultyServer, catalog: dict[str, Source], home: Path, seed: int) -> bool:
     """One random download; whether it gave a file."""
     rng, name, directory = Random(seed), f"random{seed}", home / str(seed)
     directory.mkdir()
@@ -423,7 +423,7 @@ def check(server: FaultyServer, catalogue: dict[str, Source], home: Path, seed: 
     checksum = f"sha256:{hashlib.sha256(found.content).hexdigest()}" if kind.startswith("sha256") else None
     if checksum is None:
         versions.append(found.later)
-    catalogue[name] = described(server, name, kind, checksum)
+    catalog[name] = described(server, name, kind, checksum)
     leave_anything(output, rng)
 
     start = time.monotonic()
@@ -450,9 +450,9 @@ def check(server: FaultyServer, catalogue: dict[str, Source], home: Path, seed: 
 
 @pytest.mark.parametrize("seeds", [range(200), pytest.param(range(1000, 3000), marks=pytest.mark.slow)])
 def test_downloads_from_a_faulty_server(
-    server: FaultyServer, catalogue: dict[str, Source], tmp_path: Path, seeds: range
+    server: FaultyServer, catalog: dict[str, Source], tmp_path: Path, seeds: range
 ) -> None:
     with ThreadPoolExecutor(12) as pool:
-        whole = list(pool.map(functools.partial(check, server, catalogue, tmp_path), seeds))
+        whole = list(pool.map(functools.partial(check, server, catalog, tmp_path), seeds))
     # Both endings are common, or nothing was tried.
     assert 0.25 < sum(whole) / len(seeds) < 0.95

@@ -221,7 +221,7 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
         np.testing.assert_array_equal(starts[near], starts[rows[there]] + side)
         assert set(made.data.bins["split"].iloc[near]) == {"train"}
     assert (found[0] == [-1, -1, *rows[:3]]).all()
-    # In another order of the bins each has the same neighbours.
+    # In another order of the bins each has the same neighbors.
     mixed = np.random.default_rng(0).permutation(len(made.data))
     back = np.append(np.argsort(mixed), -1)
     other = replace(made.data, bins=made.data.bins.iloc[mixed].reset_index(drop=True))
@@ -343,7 +343,7 @@ def objective(
         {
             "data": {"bin": 40, "window": keys.get("window", 600), "shift_bp": keys.get("shift", 0)},
             "model": {"pooling": "bin", "bin_layers": keys.get("bin_layers", 0)},
-            "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbours", 1)},
+            "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbors", 1)},
         }
     )
     return ChromatinObjective(data, reference, tokenizer, config, keys.get("window", 600), positions, ALONE)
@@ -362,10 +362,10 @@ def same(one: Batch, other: Batch) -> None:
     "keys",
     [
         {},
-        {"shift": 100, "neighbours": 5},
-        {"shift": 19, "neighbours": 3, "bin_layers": 1},
-        {"window": 8000, "shift": 700, "neighbours": 9, "positions": 4096},
-        {"window": 2000, "shift": 40, "neighbours": 3, "positions": 60},  # less than a window's tokens
+        {"shift": 100, "neighbors": 5},
+        {"shift": 19, "neighbors": 3, "bin_layers": 1},
+        {"window": 8000, "shift": 700, "neighbors": 9, "positions": 4096},
+        {"window": 2000, "shift": 40, "neighbors": 3, "positions": 60},  # less than a window's tokens
     ],
 )
 def test_batches_are_those_made_window_by_window(
@@ -392,9 +392,9 @@ def test_a_step_is_always_the_same(
     data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     """Whatever was made before, by however many threads."""
-    one = objective(data, reference, tokenizer, shift=50, neighbours=3)
+    one = objective(data, reference, tokenizer, shift=50, neighbors=3)
     first = [one.batch(step, 0, BATCH) for step in range(STEPS)]
-    other = objective(data, Reference(reference.path), tokenizer, shift=50, neighbours=3)
+    other = objective(data, Reference(reference.path), tokenizer, shift=50, neighbors=3)
     other.threads = 3
     for step in reversed(range(STEPS)):
         same(other.batch(step, 0, BATCH), first[step])

@@ -33,7 +33,7 @@ def test_every_entry_is_complete() -> None:
     assert len({entry.file for entry in entries.values()}) == len(entries)
     assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(entries)
     for entry in entries.values():
-        assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
+        assert entry.urls and entry.license and entry.citation and entry.megabytes > 0
         assert all(url.rsplit("/", 1)[1] == entry.file for url in entry.urls)
         # In clear only what was asked for over TLS before.
         for number, url in enumerate(entry.urls):
@@ -188,7 +188,7 @@ ENTRY: dict[str, Any] = {
     "urls": ["https://a/a.gz"],
     "checksum": "md5:" + "0" * 32,
     "megabytes": 1,
-    "licence": "free",
+    "license": "free",
     "citation": "us",
 }
 
@@ -204,7 +204,7 @@ ADDRESSES = (
     "https://a:99999/",
 )
 WRONG: dict[str, list[object]] = {
-    **{"file": ["../a", ".a", ""], "licence": ["a\nb"], "citation": [7], "from": [["x"]], "sha": ["x"]},
+    **{"file": ["../a", ".a", ""], "license": ["a\nb"], "citation": [7], "from": [["x"]], "sha": ["x"]},
     "urls": [[], "https://a", [7], None, *([address] for address in ADDRESSES)],
     **{"checksum": ["md5:1", "crc:00", 7], "megabytes": [0, "1", True, float("nan"), 10**400]},
 }

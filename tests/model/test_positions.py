@@ -393,8 +393,8 @@ def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, 
 
 def test_the_other_weights_are_as_they_were() -> None:
     for position, changed in (("learned", 3), ("rotary", 2)):
-        neighbours, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
-        pairs = zip(neighbours.named_parameters(), random.parameters(), strict=True)
+        neighbors, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
+        pairs = zip(neighbors.named_parameters(), random.parameters(), strict=True)
         different = [name for (name, one), other in pairs if not torch.equal(one, other)]
         assert len(different) == changed, different
     token = made("learned", 128, 4).embeddings.token.weight

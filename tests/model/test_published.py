@@ -21,7 +21,7 @@ from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import load, load_pretrained
 from bigbird_dna.model.model import METRICS, list_files
 from bigbird_dna.pretraining.sampling import HeldOut
@@ -36,7 +36,7 @@ from tests.toys import cases, random_dna, written
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
     "task": "promoter",
-    "licence": "free",
+    "license": "free",
     "size": 10240,
     "sha256": "0" * 64,
     "where": ["https://a/toy.tar", "ftp://b/toy.tar"],
@@ -64,7 +64,7 @@ def test_entries_are_read(tmp_path: Path) -> None:
 
 IMPOSSIBLE: dict[str, list[object]] = {
     "description": ["", "a\nb"],
-    "licence": [7],
+    "license": [7],
     "task": ["promoters"],
     "size": [0, True, 1.5, 1 << 50],
     "sha256": ["0" * 63, "0" * 64 + "\n", "A" * 64],

@@ -131,7 +131,7 @@ def test_the_card_is_in_the_archive_and_not_in_the_model(toy: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "fields",
     [
-        *({"name": "../x"}, {"name": "x" * 49}, {"description": ""}, {"licence": "a\nb"}),
+        *({"name": "../x"}, {"name": "x" * 49}, {"description": ""}, {"license": "a\nb"}),
         {"commands": ("x", "```")},
     ],
 )

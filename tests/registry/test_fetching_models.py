@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
-from bigbird_dna.model import catalogue
-from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model import catalog
+from bigbird_dna.model.catalog import Published
 from bigbird_dna.registry.publishing import fetch_model, pack, packed, unpack
 from tests.faults.server import LIMITS, FaultyServer, Site, running
 from tests.golden.messages import fails
@@ -60,15 +60,15 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_bundled_model_is_copied(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fetch_model("toy", catalogue=shelf) == Path("models/toy")
+    assert fetch_model("toy", catalog=shelf) == Path("models/toy")
     assert content(Path("models/toy")) == content(shelf.parent / "models/toy")
     line = capsys.readouterr().err
     assert "license: free for all" in line and "models/toy/MODEL_CARD.md" in line
     # What it made itself it replaces, and nothing else.
-    fetch_model("toy", catalogue=shelf)
+    fetch_model("toy", catalog=shelf)
     Path("models/toy/thesis.txt").write_text("years of work")
     with fails(UsageError):
-        fetch_model("toy", catalogue=shelf)
+        fetch_model("toy", catalog=shelf)
 
 
 def test_a_model_is_downloaded(shelf: Path, server: FaultyServer) -> None:
@@ -161,7 +161,7 @@ def test_faults_of_usage_and_of_the_list(shelf: Path) -> None:
 @pytest.fixture
 def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The list as the package's."""
-    monkeypatch.setattr(catalogue, "load_published", lambda: Published(shelf))
+    monkeypatch.setattr(catalog, "load_published", lambda: Published(shelf))
     return shelf
 
 
@@ -195,7 +195,7 @@ def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -
 
 def test_publishing_a_fetched_model_gives_the_same_archive(shelf: Path) -> None:
     """Its own card stays, also one that was edited."""
-    fetched = fetch_model("toy", catalogue=shelf)
+    fetched = fetch_model("toy", catalog=shelf)
     entry = publish(fetched, Path("again.tar"))
     assert entry == Published(shelf).models["toy"].model_dump()
     assert Path("again.tar").read_bytes() == (shelf.parent / "toy.tar").read_bytes()

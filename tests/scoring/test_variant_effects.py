@@ -462,7 +462,7 @@ def window(contig: str, place: int, strand: str) -> tuple[str, int, int]:
 
 
 def touches(first: int, end: int, start: int, changed: int) -> bool:
-    """Whether a window has a changed base, or both neighbours of the place between two."""
+    """Whether a window has a changed base, or both neighbors of the place between two."""
     return (first < start + changed and start < end) if changed else (first < start < end)
 
 

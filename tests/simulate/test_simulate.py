@@ -97,7 +97,7 @@ def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(gc: float, cpg_odds:
     assert np.isin(codes, (1, 2)).mean() == pytest.approx(gc, abs=0.015)
     observed = ((codes[:, :-1] == 1) & (codes[:, 1:] == 2)).mean()
     ratio = observed / ((codes == 1).mean() * (codes == 2).mean())
-    # Odds are no ratio of observed to expected, but go with it; only the chain's normalisation parts them.
+    # Odds are no ratio of observed to expected, but go with it; only the chain's normalization parts them.
     assert 0.7 * cpg_odds < ratio < 1.7 * cpg_odds
 
 

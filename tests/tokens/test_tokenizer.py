@@ -346,7 +346,7 @@ def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:
     assert tokenizer.encode(sequence).tolist() == JsonTokenizer(content()).encode(sequence).tolist()
 
 
-# Masks of masked-language modelling
+# Masks of masked-language modeling
 
 
 VOCABULARY = 96  # of the fixture

@@ -68,7 +68,7 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
         return PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
     if kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
-        # By the other optimiser than the rest.
+        # By the other optimizer than the rest.
         other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
         training["optimizer"] = more.get("optimizer", other)
         own = {

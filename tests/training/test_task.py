@@ -471,7 +471,7 @@ def test_what_is_computed_otherwise_is_said(
 ) -> None:
     now = {"processes": 1, "precision": "float32"}
     for before, said in (
-        ({"processes": 2, "precision": "float32", "colour": "red"}, "processes 2 → 1"),
+        ({"processes": 2, "precision": "float32", "color": "red"}, "processes 2 → 1"),
         ({"precision": "x" * 999}, f"precision {'x' * 80}… → float32"),
         (now, None),
         ({}, None),

@@ -155,9 +155,9 @@ def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path
     }
     assert jobs(text) == before | more | {"evaluate_bins_by_similarity": 1, "prepare_filter_bins": 1}
     home = "results/demo/chromatin"
-    assert f"prepare filter-bins {home}/labelled --reference" in text
+    assert f"prepare filter-bins {home}/labeled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text
-    assert re.search(f"merge-shards {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
+    assert re.search(f"merge-shards {home}/labeled.piece-1-of-2 .* -o {home}/labeled >", text)
     assert text.count("--similarity-bins=0.3,0.5 ") == 2
     assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
     for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):

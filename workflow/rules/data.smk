@@ -88,7 +88,7 @@ rule prepare_chromatin:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        **({"shard": shard_of(LABELLED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELLED_FILES),
+        **({"shard": shard_of(LABELED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELLED_FILES),
     log:
         PATHS.log(f"prepare-chromatin{shard_log(LABEL_SHARDS)}"),
     benchmark:
@@ -102,7 +102,7 @@ rule prepare_chromatin:
             else []
         ),
         blacklist=given("blacklist"),
-        target=lambda wildcards, output: output.get("shard", LABELLED),
+        target=lambda wildcards, output: output.get("shard", LABELED),
         shard=shard_args(LABEL_SHARDS),
         aliases=SET_ALIASES,
     shell:
@@ -115,7 +115,7 @@ if LABEL_SHARDS > 1:
 
     rule merge_chromatin:
         input:
-            shards_of(LABELLED, LABEL_SHARDS),
+            shards_of(LABELED, LABEL_SHARDS),
         output:
             **LABELLED_FILES,
         log:
@@ -148,9 +148,9 @@ if CONFIG.splits.max_train_test_similarity is not None:
         resources:
             **job(16000, 480),
         params:
-            labelled=subpath(input.bins, parent=True),
+            labeled=subpath(input.bins, parent=True),
             directory=subpath(output.bins, parent=True),
             similarity=CONFIG.splits.max_train_test_similarity,
         shell:
-            "bigbird-dna prepare filter-bins {params.labelled:q} --reference {input.reference:q}"
+            "bigbird-dna prepare filter-bins {params.labeled:q} --reference {input.reference:q}"
             " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -86,10 +86,10 @@ DATA_FILES = {
     "description": PATHS.chromatin_data / "dataset.json",
 }
 # Labeled bins; with splits.max_train_test_similarity, a later rule removes bins similar to held-out bins.
-LABELLED = (
+LABELED = (
     PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
 )
-LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
+LABELLED_FILES = {name: LABELED / path.name for name, path in DATA_FILES.items()}
 # Inputs shared by several rules. Promoter windows refer to the genome, or to custom sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 GENOME = indexed(PATHS.reference)

@@ -30,7 +30,7 @@ from bigbird_dna.genome.chromatin.labels import (
     DROPPED,
     BinSource,
     LabeledBins,
-    Labelling,
+    Labeling,
     PackedLabels,
     label_contigs,
 )
@@ -162,7 +162,7 @@ def read_dataset(directory: Path) -> ChromatinData:
     return ChromatinData(bins, labels, tracks, info)
 
 
-KIND = "labelled bins"
+KIND = "labeled bins"
 _TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
 _SHOWN = 5  # excluded tracks that are named in the log
 
@@ -176,7 +176,7 @@ class LabelJob(NamedTuple):
     """Description of a data set without its bins: parameters and sources for `dataset.json`, and contigs."""
 
     sources: dict[str, Any]
-    labelling: Labelling
+    labeling: Labeling
     assembly: str
     regions: dict[str, list[str]]
     contigs: Sequence[str]
@@ -197,11 +197,11 @@ def build_dataset(out: Path, source: BinSource) -> ChromatinData:
 def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
     """Label the bins of a shard, a range of bin numbers over all contigs, as `build_dataset` does."""
     check_writable(output)
-    bins = map(source.labelling.bins, source.reference.contigs.values())
+    bins = map(source.labeling.bins, source.reference.contigs.values())
     job, labeled = _label(source, shard.rows(sum(bins)))
     # The locations of the peak files do not matter: `sources` has their checksums.
     tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
-    stored = job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
+    stored = job._asdict() | {"labeling": asdict(job.labeling), "tracks": tracks}
     with write_shard(output, KIND, shard, stored) as writer:
         for name, array in labeled._asdict().items():
             writer.write_array(name, array)
@@ -232,17 +232,17 @@ def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
 def _job(stored: dict[str, Any]) -> LabelJob:
     job = LabelJob(**stored)
     return job._replace(
-        tracks=[Track(**track) for track in stored["tracks"]], labelling=Labelling(**stored["labelling"])
+        tracks=[Track(**track) for track in stored["tracks"]], labeling=Labeling(**stored["labeling"])
     )
 
 
 def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, LabeledBins]:
     """Return the description of the data set, and all candidate bins or those with the given numbers."""
-    reference, assembly, tracks, splits, labelling, blacklist = source
+    reference, assembly, tracks, splits, labeling, blacklist = source
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
-    peaks, sources = _place_tracks(tracks, contigs, assembly, labelling.widen)
+    peaks, sources = _place_tracks(tracks, contigs, assembly, labeling.widen)
     if not any(peaks):
         raise DataError(f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})")
     banned: Mapping[str, Intervals] = {}
@@ -251,15 +251,15 @@ def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, L
         banned = found.contigs
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
-    job = LabelJob(sources, labelling, assembly.name, splits.describe(), list(contigs), tracks)
+    job = LabelJob(sources, labeling, assembly.name, splits.describe(), list(contigs), tracks)
     labeled = label_contigs(source, peaks, banned, numbers)
     return job, LabeledBins.joined(labeled, len(tracks))
 
 
 def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
     """Write the data set of the bins that are sampled, or positive in a track that is kept."""
-    labelling = job.labelling
-    bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labelling.bin_size)
+    labeling = job.labeling
+    bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labeling.bin_size)
     labels = PackedLabels(labeled.packed, len(job.tracks))
     kept, left_out = _choose_tracks(job, split_counts(bins, labels))
     labels = labels.select(kept)
@@ -268,7 +268,7 @@ def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
     if not (bins["split"] == "train").any():
         raise DataError("no bin is left for training: held-out regions and gaps cover all bins")
     info = {
-        **asdict(job.labelling),
+        **asdict(job.labeling),
         "assembly": job.assembly,
         "regions": job.regions,
         "dropped_bins": dict(zip(DROPPED, labeled.dropped.tolist(), strict=True)),
@@ -315,7 +315,7 @@ def _choose_tracks(
     job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
     """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
-    least = dict.fromkeys(SPLITS, job.labelling.min_held_out) | {"train": job.labelling.min_positives}
+    least = dict.fromkeys(SPLITS, job.labeling.min_held_out) | {"train": job.labeling.min_positives}
     used = [split for split in SPLITS if split == "train" or counts[split].any()]
     kept, left_out = [], []
     for number, track in enumerate(job.tracks):

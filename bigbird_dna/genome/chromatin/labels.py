@@ -122,13 +122,13 @@ Flags = npt.NDArray[np.bool_]
 CHUNK = 16_000_000  # bp of a contig read at a time
 
 
-Rule = Literal["half", "any", "centre"] | int
+Rule = Literal["half", "any", "center"] | int
 """When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base is, its
 center base (number size // 2, from 0) is, or at least the given number of bases is."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labelling:
+class Labeling:
     """Parameters for labeling bins and for selecting bins and tracks; `ConfigError` for invalid values."""
 
     bin_size: int = 200
@@ -165,7 +165,7 @@ class Labelling:
 
     @property
     def least_bases(self) -> int:
-        """Minimum number of bp of a bin in peaks; for "centre" this is 1, as only the center base counts."""
+        """Minimum number of bp of a bin in peaks; for "center" this is 1, as only the center base counts."""
         if self.rule == "half":
             return self.bin_size // 2 + 1
         return self.rule if isinstance(self.rule, int) else 1
@@ -176,7 +176,7 @@ class Labelling:
 
     def positive_bins(self, intervals: Intervals, length: int) -> Positions:
         """Return the indices of the positive bins of a contig of `length` bp, ascending."""
-        margin, width = (self.bin_size // 2, 1) if self.rule == "centre" else (0, self.bin_size)
+        margin, width = (self.bin_size // 2, 1) if self.rule == "center" else (0, self.bin_size)
         # The part of bin i that counts is [margin + i * stride, … + width). It can overlap the interval if
         # margin + i * stride + width > start and margin + i * stride < end.
         first = np.maximum(-((margin + width - 1 - intervals.starts) // self.stride), 0)
@@ -196,7 +196,7 @@ class BinSource(NamedTuple):
     assembly: Assembly
     tracks: Sequence[Track]
     splits: RegionSplits
-    labelling: Labelling
+    labeling: Labeling
     blacklist: Path | None = None
 
 
@@ -236,11 +236,11 @@ def label_contigs(
     `place_peaks`. `numbers` selects a range of all bins, counted from 0 over the contigs; contigs without any
     of them are skipped.
     """
-    reference, labelling = source.reference, source.labelling
-    contigs, size = reference.contigs, labelling.bin_size
+    reference, labeling = source.reference, source.labeling
+    contigs, size = reference.contigs, labeling.bin_size
     before = 0  # bins of the previous contigs
     for number, (contig, length) in enumerate(progress(contigs.items(), "labeling bins", len(contigs))):
-        count = labelling.bins(length)
+        count = labeling.bins(length)
         here = range(count)
         if numbers is not None:
             first, before = before, before + count
@@ -248,21 +248,21 @@ def label_contigs(
             if not here:
                 continue
         # Drawn for all bins of the contig, so that a bin's draw does not depend on `numbers`.
-        draws = np.random.default_rng((labelling.seed, number)).random(count)
-        sampled = draws[here.start : here.stop] < labelling.negative_fraction
+        draws = np.random.default_rng((labeling.seed, number)).random(count)
+        sampled = draws[here.start : here.stop] < labeling.negative_fraction
         labels = PackedLabels.empty(len(here), len(peaks))
         for track, placed in enumerate(peaks):
             if contig in placed:
-                positive = labelling.positive_bins(placed[contig], length)
+                positive = labeling.positive_bins(placed[contig], length)
                 begin, end = np.searchsorted(positive, [here.start, here.stop])
                 labels.mark(track, positive[begin:end] - here.start)
         wanted = np.flatnonzero(labels.any() | sampled)
-        starts = (wanted + here.start) * labelling.stride
-        assigned = source.splits.assign(contig, starts, size, labelling.window)
+        starts = (wanted + here.start) * labeling.stride
+        assigned = source.splits.assign(contig, starts, size, labeling.window)
         free = np.flatnonzero(assigned >= 0)
         overlap = banned.get(contig, NO_INTERVALS).overlap(starts[free], starts[free] + size)
         allowed = free[~overlap]
-        kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
+        kept = allowed[_known_enough(reference, contig, starts[allowed], labeling)]
         outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
         dropped = np.array([*outside, len(free) - len(allowed), len(allowed) - len(kept)])
         rows = wanted[kept]
@@ -270,16 +270,16 @@ def label_contigs(
         yield LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, dropped)
 
 
-def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
+def _known_enough(reference: Reference, contig: str, starts: Positions, labeling: Labeling) -> Flags:
     """Return whether the fraction of N in the window of each bin is at most `max_n`."""
-    if labelling.max_n == 1 or not len(starts):
+    if labeling.max_n == 1 or not len(starts):
         return np.ones(len(starts), np.bool_)
-    length, window = reference.contigs[contig], labelling.window
-    opens = window_start(starts, labelling.bin_size, window)
+    length, window = reference.contigs[contig], labeling.window
+    opens = window_start(starts, labeling.bin_size, window)
     first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
     unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
     known = last - first - unknown.covered(first, last)
-    return np.asarray(window - known <= labelling.max_n * window)
+    return np.asarray(window - known <= labeling.max_n * window)
 
 
 def unknown_bases(reference: Reference, contig: str, start: int, stop: int) -> Intervals:

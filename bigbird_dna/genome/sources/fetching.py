@@ -161,7 +161,7 @@ def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits =
     with open_part(output, f"{source.key} {source.checksum}") as part:
         download_any(source, part, limits, f"source {source.key}", instead)
         part.finish(output)
-    log(f"{output}: {source.key}; licence: {source.licence}; cite {source.citation}")
+    log(f"{output}: {source.key}; license: {source.license}; cite {source.citation}")
 
 
 def _local_file(source: Source, directory: Path | None) -> Path | None:

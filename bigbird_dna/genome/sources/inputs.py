@@ -85,7 +85,7 @@ class Source:
     urls: Annotated[tuple[str, ...], BeforeValidator(check_addresses)]
     checksum: Annotated[str | None, AfterValidator(_checksum)]  # "md5:…" or "sha256:…"
     megabytes: Annotated[float, Field(strict=True, gt=0, lt=_MOST_MEGABYTES)]
-    licence: Line
+    license: Line
     citation: Line
     # For a liftOver chain: the assembly it starts from.
     from_assembly: Annotated[Line | None, Field(alias="from")] = None

@@ -30,9 +30,9 @@ from bigbird_dna.tokens.piece_model import BYTES, read_fields
 
 Bytes = npt.NDArray[np.uint8]
 
-CIFAR_SIDE, IMAGENET_SIDE, COLOURS = 32, 64, 3
+CIFAR_SIDE, IMAGENET_SIDE, COLORS = 32, 64, 3
 _CIFAR_CLASSES = 10
-_CIFAR_RECORD = 1 + COLOURS * CIFAR_SIDE**2
+_CIFAR_RECORD = 1 + COLORS * CIFAR_SIDE**2
 _MOST_BYTES = 1 << 34
 
 
@@ -59,7 +59,7 @@ def read_cifar10(path: Path, most: int) -> Bytes:
 
 def read_imagenet64(path: Path, most: int) -> Bytes:
     """Read the first `most` images of a batch, (N, 12288); `DataError` names the file and the fault."""
-    width = COLOURS * IMAGENET_SIDE**2
+    width = COLORS * IMAGENET_SIDE**2
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         if "data" not in arrays.names:
             raise DataError(f"{path}: no array 'data'")
@@ -80,7 +80,7 @@ def read_imagenet64(path: Path, most: int) -> Bytes:
 
 def _by_pixel(planes: Bytes, side: int) -> Bytes:
     """Convert images of separate color planes to images of color triples per pixel, both (N, 3 side²)."""
-    turned = planes.reshape(len(planes), COLOURS, side * side).transpose(0, 2, 1)
+    turned = planes.reshape(len(planes), COLORS, side * side).transpose(0, 2, 1)
     return np.ascontiguousarray(turned).reshape(len(planes), -1)
 
 

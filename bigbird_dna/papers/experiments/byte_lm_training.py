@@ -24,7 +24,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.papers.experiments.byte_lm_files import (
-    COLOURS,
+    COLORS,
     read_c4,
     read_cifar10,
     read_imagenet64,
@@ -89,7 +89,7 @@ class ByteStream(NamedTuple):
     @property
     def lag(self) -> int:
         """Distance to the preceding related byte: in images, the same color of the pixel to the left."""
-        return COLOURS if self.of_images else 1
+        return COLORS if self.of_images else 1
 
     def input(self, number: int) -> Symbols:
         return self.symbols[number * self.length : (number + 1) * self.length]

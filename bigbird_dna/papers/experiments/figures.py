@@ -14,11 +14,11 @@ from bigbird_dna.data.predictions import SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
 from bigbird_dna.reporting.result import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     PURPLE,
     SERIES,
-    VERMILLION,
+    VERMILION,
     add_legend,
     panels,
     save_figure,
@@ -31,7 +31,7 @@ from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyAr
 
 LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),
-    RANDOM: ("random weights", VERMILLION, "s"),
+    RANDOM: ("random weights", VERMILION, "s"),
     LONGER: ("random weights, longer", GREEN, "^"),
 }
 # Horizontal distance of points of different initializations, as a fraction of the axis.
@@ -49,18 +49,18 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
             axis.set_xscale("log")
             starts = [start for start in LOOKS if any(arm.row.start == start for arm in of_task)]
             for place, start in enumerate(starts):
-                label, colour, marker = LOOKS[start]
+                label, color, marker = LOOKS[start]
                 own = [arm for arm in of_task if arm.row.start == start]
                 aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
                 x = np.array([arm.row.share for arm in own]) * aside
                 for at, arm in zip(x, own, strict=True):
                     many = np.full(len(arm.aurocs), at)
                     axis.plot(
-                        many, arm.aurocs, marker, color=colour, markersize=5, alpha=0.55, markeredgewidth=0
+                        many, arm.aurocs, marker, color=color, markersize=5, alpha=0.55, markeredgewidth=0
                     )
-                axis.plot(x, [arm.auroc for arm in own], "-", color=colour)
+                axis.plot(x, [arm.auroc for arm in own], "-", color=color)
                 # The legend shows line and point.
-                axis.plot([], [], "-", marker=marker, color=colour, markersize=5, label=label)
+                axis.plot([], [], "-", marker=marker, color=color, markersize=5, label=label)
             axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
             axis.minorticks_off()
             axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
@@ -94,18 +94,18 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
 
 
 def _draw_steps(axis: Axes, arm: StudyArm) -> None:
-    label, colour, _ = LOOKS[arm.row.start]
+    label, color, _ = LOOKS[arm.row.start]
     curves = [model.valid for model in arm.models]
     mean = mean_curve(curves)
     if not len(mean.steps):
         return
     values = np.stack([curve.values[np.isin(curve.steps, mean.steps)] for curve in curves])
     axis.fill_between(
-        mean.steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
+        mean.steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, linewidth=0
     )
     # Longer runs are drawn below the random ones, with which they coincide initially.
     order = 1.9 if arm.row.start == LONGER else 2.0
-    axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label, zorder=order)
+    axis.plot(mean.steps, mean.values, color=color, marker="o", markersize=3, label=label, zorder=order)
 
 
 _COLUMNS = 3  # panels per row
@@ -117,8 +117,8 @@ _SPLITS = {"valid": "validation"}
 
 def bits_figure(table: pd.DataFrame, path: Path) -> None:
     with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
-        colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
-        _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
+        colors = [BLUE if str(name).startswith("model") else GRAY for name in table["predictor"]]
+        _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colors)
         split = str(table[SPLIT].iloc[0])
         axes[0].set(xlabel=f"bits per base, {_SPLITS.get(split, split)}")
         axes[0].set_title("Bits per base of held-out sequence")
@@ -127,7 +127,7 @@ def bits_figure(table: pd.DataFrame, path: Path) -> None:
 
 def promoters_figure(table: pd.DataFrame, path: Path) -> None:
     """Plot Table 6: AUROC of each predictor, one panel per window size and negative set."""
-    known: Mapping[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
+    known: Mapping[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILION}
     groups = list(table.groupby(["window", "negative_set"], sort=False))
     columns = min(_COLUMNS, len(groups))
     rows, most = -(-len(groups) // columns), max(len(group) for _, group in groups)
@@ -136,8 +136,8 @@ def promoters_figure(table: pd.DataFrame, path: Path) -> None:
             axis.set_visible(False)
         for axis, ((window, negative_set), group) in zip(axes, groups, strict=False):
             figures = group[["auroc", "auroc_low", "auroc_high"]]
-            colours = [known.get(weights, GREEN) for weights in group["weights"]]
-            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, colours)
+            colors = [known.get(weights, GREEN) for weights in group["weights"]]
+            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, colors)
             axis.set(xlabel="AUROC, test", title=f"{negative_set}, {window:,} bp".replace("_", " "))
         save_figure(figure, path)
 
@@ -160,12 +160,12 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
             axis.set_visible(False)
         for axis, other in zip(axes, others, strict=False):
             both = areas[own].to_frame("own").join(areas[other].rename("other"), how="inner")
-            for colour, (kind, tracks) in zip(SERIES, kinds.items(), strict=False):
+            for color, (kind, tracks) in zip(SERIES, kinds.items(), strict=False):
                 some = both[both.index.isin(tracks)]
-                (dots,) = axis.plot(some["other"], some["own"], "o", color=colour, label=kind)
+                (dots,) = axis.plot(some["other"], some["own"], "o", color=color, label=kind)
                 dots.set(markersize=3, alpha=0.6)
             low = float(min(0.5, both.min().min())) if len(both) else 0.5
-            axis.plot([low, 1], [low, 1], "-", color=GREY, linewidth=0.8)
+            axis.plot([low, 1], [low, 1], "-", color=GRAY, linewidth=0.8)
             won = int((both["own"] > both["other"]).sum())
             axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
         axes[0].set_ylabel(_label(_named(own)))
@@ -207,13 +207,13 @@ def _label(row: Mapping[Any, object]) -> str:
     return ", ".join(words)
 
 
-def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours: Sequence[str]) -> None:
+def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colors: Sequence[str]) -> None:
     """Plot one line per predictor from top to bottom, with its interval."""
     values = figures.to_numpy(dtype=float)  # (N, 3): value, low, high
-    for place, ((value, low, high), colour) in enumerate(zip(values, colours, strict=True)):
+    for place, ((value, low, high), color) in enumerate(zip(values, colors, strict=True)):
         if low == low:
-            axis.plot([low, high], [place, place], "-", color=colour, linewidth=1.2)
-        axis.plot([value], [place], "o", color=colour, markersize=5)
+            axis.plot([low, high], [place, place], "-", color=color, linewidth=1.2)
+        axis.plot([value], [place], "o", color=color, markersize=5)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.4, -0.6)
 
@@ -223,9 +223,9 @@ _BELOW = -0.42  # inches; puts the legend below the axis labels for any number o
 
 
 _LINES: Sequence[Mapping[str, Any]] = [
-    {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
+    {"color": color, "marker": marker, "linestyle": line, "markersize": 4}
     for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
-    for colour in SERIES
+    for color in SERIES
 ] * 5
 
 
@@ -235,10 +235,10 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
     tracks = {name: reached for name, reached in found.tracks.items() if reached}
     with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
         groups = {"equal steps": found.steps, "equal time": found.time}
-        _points(axes[0], names, groups, (BLUE, VERMILLION))
+        _points(axes[0], names, groups, (BLUE, VERMILION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
-        axes[0].axvline(found.steps[found.section.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
+        axes[0].axvline(found.steps[found.section.reference].value.value, color=GRAY, linewidth=0.8, zorder=1)
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
         axes[1].locator_params(axis="x", nbins=4)  # more labels would overlap
         for axis, key, label in (
@@ -250,8 +250,8 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
             axis.set(xlabel=label)
         axes[1].set_title(f"{found.section.tokens:,} tokens per input")
         if tracks:
-            _points(axes[3], names, tracks, (PURPLE, VERMILLION, BLUE, GREEN))
-            axes[3].axvline(0.5, color=GREY, linewidth=0.8, zorder=1)
+            _points(axes[3], names, tracks, (PURPLE, VERMILION, BLUE, GREEN))
+            axes[3].axvline(0.5, color=GRAY, linewidth=0.8, zorder=1)
             axes[3].set(xlabel="AUROC, test", title="Tracks that depend on distal elements")
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.4, -0.6)
@@ -285,14 +285,14 @@ def length_figure(found: AblationResult, path: Path) -> None:
 
 
 def _points(
-    axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colours: Sequence[str]
+    axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colors: Sequence[str]
 ) -> None:
     """Plot a point with its interval per mechanism with a value, and a ring per seed if there are several
     seeds."""
     from matplotlib.transforms import ScaledTranslation
 
     for number, (label, reached) in enumerate(groups.items()):
-        colour = colours[number % len(colours)]
+        color = colors[number % len(colors)]
         aside = (number - (len(groups) - 1) / 2) * 2 * _LINES_APART
         rows = [(place + aside, reached[name].value) for place, name in enumerate(names) if name in reached]
         height, values = [row[0] for row in rows], [row[1].value for row in rows]
@@ -304,14 +304,14 @@ def _points(
             fmt="o",
             markersize=4,
             linewidth=1.2,
-            color=colour,
+            color=color,
             label=label,
         )
         for place, name in enumerate(names):
             seeds = list(reached[name].by_seed.values()) if name in reached else []
             if len(seeds) > 1:
                 heights = [place + aside] * len(seeds)
-                axis.scatter(seeds, heights, s=12, facecolors="none", edgecolors=colour, linewidths=0.8)
+                axis.scatter(seeds, heights, s=12, facecolors="none", edgecolors=color, linewidths=0.8)
     figure = axis.get_figure()
     assert figure is not None
     below = axis.transAxes + ScaledTranslation(0, _BELOW, figure.dpi_scale_trans)

@@ -32,7 +32,7 @@ from bigbird_dna.papers.experiments.experiment import (
     with_keys,
 )
 from bigbird_dna.papers.experiments.figures import LOOKS
-from bigbird_dna.reporting.result import GREY, PALE, interval, panels, save_figure
+from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
 
 # Axes: N windows, D hidden width.
 
@@ -186,8 +186,8 @@ def _figure(table: pd.DataFrame, path: Path) -> None:
         for row in table[table["weights"] == KMERS].to_dict("records"):
             area = Estimate(row["auroc"], row["auroc_low"], row["auroc_high"])
             axis.axhspan(area.low, area.high, color=PALE, alpha=0.5, linewidth=0)
-            axis.axhline(area.value, color=GREY, linestyle=(0, (5, 2)), label=f"{KMERS} {interval(*area)}")
-        for number, (weights, (label, colour, marker)) in enumerate(LOOKS.items()):
+            axis.axhline(area.value, color=GRAY, linestyle=(0, (5, 2)), label=f"{KMERS} {interval(*area)}")
+        for number, (weights, (label, color, marker)) in enumerate(LOOKS.items()):
             own = table[table["weights"] == weights]
             if own.empty:
                 continue
@@ -198,7 +198,7 @@ def _figure(table: pd.DataFrame, path: Path) -> None:
                 places,
                 middle,
                 yerr=[middle - low, high - middle],
-                color=colour,
+                color=color,
                 marker=marker,
                 markersize=5,
                 capsize=2,

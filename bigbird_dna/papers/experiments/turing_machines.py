@@ -165,7 +165,7 @@ def row_of(node: int) -> tuple[int, int]:
     return row, node - row * (row + 1) // 2
 
 
-def neighbours(node: int) -> tuple[int, ...]:
+def neighbors(node: int) -> tuple[int, ...]:
     """Return the nodes a node attends to: itself, and, unless it performs a step, a preceding record."""
     record = row_of(node)[1]
     record = record * (record + 1) // 2
@@ -176,7 +176,7 @@ def decoder_graph(nodes: int) -> npt.NDArray[np.bool_]:
     """Return the attention graph of the first nodes, (N, N); row and column i are node i + 1."""
     graph = np.zeros((nodes, nodes), dtype=bool)
     for node in range(1, nodes + 1):
-        graph[node - 1, [other - 1 for other in neighbours(node)]] = True
+        graph[node - 1, [other - 1 for other in neighbors(node)]] = True
     return graph
 
 
@@ -227,7 +227,7 @@ class TapeDecoder:
             layer.queries.append(_query(cell))
             layer.keys.append(_key(cell) if acts else _ANYWHERE)
             layer.values.append(symbol)
-            seen = [other - 1 for other in neighbours(node)]
+            seen = [other - 1 for other in neighbors(node)]
             keys, values = (np.stack([kept[one] for one in seen]) for kept in (layer.keys, layer.values))
             layer.attended.append(_attend(layer.queries[-1], keys, values))
             vector = np.concatenate([vector[: len(machine.states) + 1], layer.attended[-1]])

@@ -277,7 +277,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     for name, words in {
         "animal": "camel dolphin donkey eagle falcon horse lizard monkey otter panda rabbit sparrow tiger "
         "turtle walrus zebra",
-        "colour": "black blue brown crimson golden green grey orange pink purple red scarlet silver violet "
+        "color": "black blue brown crimson golden green gray orange pink purple red scarlet silver violet "
         "white yellow",
         "name": "anna bruno clara david elena felix greta hugo irene jonas laura maria nina oscar paula "
         "simon",
@@ -296,7 +296,7 @@ _STRAY = 0.25  # fraction of the words before the facts that are values
 def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a split, of `generated.words` words each, a function of seed and split.
 
-    Summaries are lists of facts, each with a mark, an attribute and its value (`remember colour red`), at the
+    Summaries are lists of facts, each with a mark, an attribute and its value (`remember color red`), at the
     very end of the document. Values also occur among the other words. A model that sees only the beginning
     can predict the attributes, which are half of the summary's words, and one in sixteen values.
     """

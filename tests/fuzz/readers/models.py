@@ -87,7 +87,7 @@ def _described(path: Path) -> None:
 
 @functools.cache
 def _texts() -> list[bytes]:
-    """Without and with rules of normalisation; these take 240 KB."""
+    """Without and with rules of normalization; these take 240 KB."""
     whole = text_model("the gene begins, then the gene ends", 24)
     plain = [write_field(f.number, b"" if f.number == 3 else f.value) for f in read_fields(whole)]
     return [b"".join(plain), whole]

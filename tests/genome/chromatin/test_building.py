@@ -17,7 +17,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, read_dataset
-from bigbird_dna.genome.chromatin.labels import BinSource, Labelling, PackedLabels
+from bigbird_dna.genome.chromatin.labels import BinSource, Labeling, PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.model.directory import save
@@ -50,8 +50,8 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
     splits = region_splits(reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"])
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
-    labelling = Labelling(window=4000, max_n=1.0, min_positives=1)
-    return build_dataset(out, BinSource(reference, DEMO, tracks, splits, labelling))
+    labeling = Labeling(window=4000, max_n=1.0, min_positives=1)
+    return build_dataset(out, BinSource(reference, DEMO, tracks, splits, labeling))
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -113,9 +113,9 @@ class Small:
 
     def build(self, *tracks: Track, **options: object) -> ChromatinData:
         splits, blacklist = options.pop("splits", self.splits), options.pop("blacklist", None)
-        labelling = Labelling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
+        labeling = Labeling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
         out = self.directory / "data"
-        return build_dataset(out, BinSource(self.reference, DEMO, tracks, splits, labelling, blacklist))
+        return build_dataset(out, BinSource(self.reference, DEMO, tracks, splits, labeling, blacklist))
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_one_base_peaks_are_widened(small):
     assert starts(data) == [0, 200, 1000]
     assert starts(data, "b") == [3800]  # 101 bp of the last bin, cut at the contig's end
     assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
-    assert starts(small.build(peaks, rule="centre")) == [200]
+    assert starts(small.build(peaks, rule="center")) == [200]
     assert starts(small.build(peaks, rule=1)) == [0, 200, 1000]
     # Bins of another stride overlap.
     data = small.build(small.track("x", "a\t1000\t1200\nb\t0\t900\n"), stride=50)
@@ -263,9 +263,9 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     def build(genome, name, tracks, splits, **options):
         prepare_reference(genome, tmp_path / "x.fa.gz")
         reference, assembly = Reference(tmp_path / "x.fa.gz"), load_assembly(name)
-        labelling = Labelling(window=8000, max_n=0.1, **options)
+        labeling = Labeling(window=8000, max_n=0.1, **options)
         regions = region_splits(reference.contigs, assembly, **splits)
-        return build_dataset(tmp_path / "data", BinSource(reference, assembly, tracks, regions, labelling))
+        return build_dataset(tmp_path / "data", BinSource(reference, assembly, tracks, regions, labeling))
 
     tracks = tracks_from_folder(source / "peaks", "TF")
     assert len(tracks) == 109 and all(track.cell and track.target for track in tracks)
@@ -345,7 +345,7 @@ def test_other_files_are_refused(tmp_path, arrays):
         PackedLabels.load(path)
 
 
-# Data sets labelled in shards, and test bins predicted in shards, merge to the bytes of the whole
+# Data sets labeled in shards, and test bins predicted in shards, merge to the bytes of the whole
 
 
 LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
@@ -447,7 +447,7 @@ def test_shards_of_other_labels_are_refused(run: Run, label: Any, home: Path, tm
         assert result.code == 0, result.err
         refused(run("merge-shards", *shards, "-o", tmp_path / "out"), 1, what)
 
-    differ("labelling (seed)", "--set", "seed=8")
+    differ("labeling (seed)", "--set", "seed=8")
     differ("regions (test)", "--set", "genome.test=[d, b]")
     peaks = home / "peaks/one.bed"
     before = peaks.read_text()

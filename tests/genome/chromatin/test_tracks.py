@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.labels import Labeling
 from bigbird_dna.genome.chromatin.tracks import (
     Track,
     read_tracks,
@@ -253,7 +253,7 @@ def intervals(pairs: list[tuple[int, int]]) -> Intervals:
     return Intervals.union(starts, ends)
 
 
-@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "centre", 3]))
+@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "center", 3]))
 def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
     if isinstance(rule, int):
         rule = min(rule, size)
@@ -263,13 +263,13 @@ def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
     expected = []
     for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
         part = covered[start : start + size]
-        positive = {"half": 2 * part.sum() > size, "any": part.any(), "centre": part[size // 2]}.get(
+        positive = {"half": 2 * part.sum() > size, "any": part.any(), "center": part[size // 2]}.get(
             rule, part.sum() >= rule if isinstance(rule, int) else None
         )
         if positive:
             expected.append(number)
-    labelling = Labelling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
-    found = labelling.positive_bins(intervals(pairs), LENGTH)
+    labeling = Labeling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
+    found = labeling.positive_bins(intervals(pairs), LENGTH)
     assert found.tolist() == expected
 
 

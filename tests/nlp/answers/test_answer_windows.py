@@ -275,7 +275,7 @@ def test_an_answer_without_a_place_stands_wherever_its_words_do(reader: AnswerRe
     document = reader.document(record(answers=answers))
     known = known_of(document, other(reader, form="triviaqa").settings)
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
-    text = "A Cat, a cat; the CAT. Catalogue “cat”?"
+    text = "A Cat, a cat; the CAT. Catalog “cat”?"
     assert [text[slice(*one)] for one in places_of(["the cat"], text, 3)] == [*("Cat", "cat", "CAT", "cat")]
     assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
 

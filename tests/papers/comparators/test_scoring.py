@@ -288,7 +288,7 @@ def test_the_machine_is_that_of_scikit_learn_on_the_list() -> None:
     strengths = (0.1, 10.0)
     machines = fit_svms(kmers, counts, norms, labels, strengths)
     for strength, machine in zip(strengths, machines, strict=True):
-        # Its offset is penalised: by next to nothing if it stands for a thousand times as much.
+        # Its offset is penalized: by next to nothing if it stands for a thousand times as much.
         peer = LinearSVC(C=strength, dual=False, tol=1e-9, max_iter=100_000, intercept_scaling=1000)
         expected = peer.fit(explicit, labels).decision_function(explicit)
         np.testing.assert_allclose(machine.scores(counts, norms), expected, atol=2e-3)

@@ -72,11 +72,11 @@ def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
         network(**{"attention": "bigbird", **changes})
 
 
-SOURCE = Source(1, seed=7, concentration=0.2)  # of four greys
+SOURCE = Source(1, seed=7, concentration=0.2)  # of four grays
 
 
 def drawn_rows(count: int, seed: int) -> ByteStream:
-    """Rows of 32 greys."""
+    """Rows of 32 grays."""
     return ByteStream(SOURCE.sample(32 * count, seed).astype(np.uint16), 32, True)
 
 

@@ -29,7 +29,7 @@ from bigbird_dna.papers.experiments.turing_machines import (
     TapeDecoder,
     decoder_graph,
     increment,
-    neighbours,
+    neighbors,
     palindromes,
     run_on_decoder,
     simulate,
@@ -226,7 +226,7 @@ def test_the_graph_is_the_theorem_s() -> None:
         if k <= j + 1 and node <= 66:
             stated |= {(node, k * (k + 1) // 2), (node, node)}
     assert edges == stated
-    assert max(len(neighbours(node)) for node in range(1, 1000)) == 2
+    assert max(len(neighbors(node)) for node in range(1, 1000)) == 2
     assert (graph == np.tril(graph)).all()
 
 
@@ -246,7 +246,7 @@ def test_its_attention_is_softmax_over_that_graph() -> None:
 
 
 def test_without_an_edge_the_machine_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigbird_dna.papers.experiments.turing_machines.neighbours", lambda node: (node,))
+    monkeypatch.setattr("bigbird_dna.papers.experiments.turing_machines.neighbors", lambda node: (node,))
     machine = palindromes()  # reads what it wrote before
     assert run_on_decoder(machine, "abba", 40) != simulate(machine, "abba", 40)
 

@@ -243,8 +243,8 @@ def _beam_search(
         ended = (token == special.end) | (tokens == search.max_length)
         # Add nothing to a document that cannot improve, or has enough summaries.
         full = closed | (whole.filled.all(1) & (search.early_stopping is True))
-        penalised = best[:, :beams] / (tokens - 1) ** search.length_penalty
-        whole.add(candidates[:, :beams], penalised, ended[:, :beams] & ~full[:, None])
+        penalized = best[:, :beams] / (tokens - 1) ** search.length_penalty
+        whole.add(candidates[:, :beams], penalized, ended[:, :beams] & ~full[:, None])
         if tokens == search.max_length:
             break
 

@@ -61,7 +61,7 @@ class PublishedModel(Section):
 
     description: Line
     task: Task
-    licence: Line
+    license: Line
     size: Annotated[int, Field(gt=0, le=LARGEST)]  # bytes of the archive
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the archive
     # A directory in `models/`, or URLs of the archive.
@@ -100,10 +100,10 @@ class Published:
 
     def lines(self) -> list[str]:
         """A tab-separated table: name, task, megabytes, bundled or URL, license, description."""
-        rows = [("#name", "task", "MB", "from", "licence", "description")]
+        rows = [("#name", "task", "MB", "from", "license", "description")]
         for name, one in sorted(self.models.items()):
             place = "address" if one.urls else "bundled"
-            rows.append((name, one.task, f"{one.size / 1e6:.1f}", place, one.licence, one.description))
+            rows.append((name, one.task, f"{one.size / 1e6:.1f}", place, one.license, one.description))
         return ["\t".join(row) for row in rows]
 
 
