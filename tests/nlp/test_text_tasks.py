@@ -347,7 +347,7 @@ FAULTY: list[tuple[Any, Any, str]] = [
     (QuestionRecord, QUESTION | {"paragraphs": []}, "paragraphs"),
     *(("hotpotqa", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
     ("hotpotqa", b"[3]", "record 1"),
-    ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: it has no 'context'"),
+    ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: key 'context' is missing"),
     ("triviaqa", b"[]", "Data"),
     ("wikihop", PUBLIC[:-9].encode(), "record 1"),
     ("wikihop", f"{PUBLIC[:-1]},,{{".encode(), "record 2"),

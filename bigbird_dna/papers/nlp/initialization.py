@@ -217,7 +217,7 @@ def free_changes(
     values = given.model_dump(include=given.model_fields_set)
     for key, value in values.items():
         if key not in free and value != getattr(config, key):
-            raise ConfigError(f"encoder.{key} {value}: must be {getattr(config, key)}, as in {directory}")
+            raise ConfigError(f"encoder.{key} {value}: the model {directory} has {getattr(config, key)}")
     return {key: value for key, value in values.items() if key in free}
 
 
