@@ -185,7 +185,7 @@ def test_docstrings_are_read_in_their_parts(site: Path) -> None:
 def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, HtmlPage]) -> None:
     for place, start in {
         "index.html": "Python 3.11 or later",
-        "security.html": "Report a weakness",
+        "security.html": "Report a vulnerability",
         "changelog.html": "The format follows Keep a Changelog",
         "contributing.html": "Report a bug",
     }.items():
