@@ -148,7 +148,7 @@ def report_variants(
     truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
     effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
     track_field: str = option("TRACK", "KEY", "INFO key of the affected track."),
-    category_field: str = option("PLACE", "KEY", "INFO key of the variant category; may be missing."),
+    category_field: str = option("CATEGORY", "KEY", "INFO key of the variant category; may be missing."),
     track: str | None = option(None, "NAME", "Track affected by all variants; replaces --track-field."),
     no_effect: str = option("none", "WORD", "Value of --effect-field for variants without effect."),
     held_out: list[str] | None = option(

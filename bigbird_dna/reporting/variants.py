@@ -42,7 +42,7 @@ class Fields(NamedTuple):
 
     effect: str = "EFFECT"
     track: str = "TRACK"
-    place: str = "PLACE"
+    category: str = "CATEGORY"
 
 
 DEFAULT_FIELDS = Fields()
@@ -52,13 +52,13 @@ UNKNOWN = Fields("", "", "")
 class KnownEffect(NamedTuple):
     """The known effect of a variant on a track, and the predicted changes of probability and log-odds.
 
-    `effect` is one of `DIRECTIONS`, another word, or the word for no effect; `place` is a category of
+    `effect` is one of `DIRECTIONS`, another word, or the word for no effect; `category` is a category of
     variants, or "". Changes are ALT minus REF; log-odds are natural logarithms.
     """
 
     contig: str
     track: str
-    place: str
+    category: str
     effect: str
     delta: float
     log_odds: float
@@ -115,7 +115,7 @@ def read_known_effects(
             if delta is None or log_odds is None:
                 wrong = " and ".join(map(quoted, texts))
                 raise DataError(f"{allele.where}: {named.track}: expected numbers, found {wrong}")
-            effect = KnownEffect(allele.key[0], named.track, named.place, named.effect, delta, log_odds)
+            effect = KnownEffect(allele.key[0], named.track, named.category, named.effect, delta, log_odds)
             found.variants.append(effect)
     unmatched = sum(map(len, known.values())) if known else 0
     if unmatched:
@@ -286,7 +286,7 @@ def variant_table(
     """Return rows of `VARIANTS`: all variants, each category, each track; then again for `held_out` contigs.
 
     AUROC ranks variants by the absolute change, to separate variants with and without an effect. A category
-    (`place`) with only one of the two classes is compared with all variants of the other class; a category
+    (`category`) with only one of the two classes is compared with all variants of the other class; a category
     with both is evaluated by itself. `variants` and `with_effect` count the variants in the AUROC;
     `sign_accuracy` is the fraction of known gains and losses (of the category itself) whose change has the
     expected sign. A category or track that contains no variants, or all variants, has no row.
@@ -299,13 +299,13 @@ def variant_table(
     subsets: list[tuple[str, Flags, Flags]] = []  # name, rows for AUROC, rows for signs
     for prefix, whole, inside in scopes:
         subsets.append((whole, inside, inside))
-        for kind in ("place", "track"):
+        for kind in ("category", "track"):
             values = known[kind].to_numpy(object)
             names = sorted(set(values.tolist()) - {""})
             for name in names if len(names) > 1 else ():
                 members = values == name
                 own, rows = inside & members, members
-                if kind == "place" and len(set(has[members])) == 1:  # add all rows of the other class
+                if kind == "category" and len(set(has[members])) == 1:  # add all rows of the other class
                     rows = members | (has != has[members][0])
                 if own.any():
                     subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
@@ -363,8 +363,8 @@ def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str =
 
 def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEffects]:
     has = has_effect(variants, no_effect)
-    by_place = any(variant.place for variant in variants)
-    names = np.array([(v.place or "(none)") if by_place else v.effect for v in variants])
+    by_category = any(variant.category for variant in variants)
+    names = np.array([(v.category or "(none)") if by_category else v.effect for v in variants])
     sizes = np.abs([(variant.delta, variant.log_odds) for variant in variants])
     found = []
     for name in np.unique(names).tolist():

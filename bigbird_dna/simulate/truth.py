@@ -17,17 +17,17 @@ site of one factor, and each site has at most one variant. The effect is on bind
 searching for all factors' sites in the reference and the alternative sequence around it. Variants change no
 planted base except those of their own site, so the other tracks do not change.
 
-=========== ====================================================== ======
-place       change                                                 effect
-=========== ====================================================== ======
-strong      SNV at a strong position, indel inside a bound site    loss
-repair      SNV that repairs a site broken at one strong position  gain
-weak        SNV at a weak position of a bound site                 none
-flank       SNV or indel 15–90 bp away from a bound site           none
-unrepaired  SNV at the broken position that does not repair it     none
-closed      like `strong`, at a site without binding, in closed
-            chromatin (DELTA)                                      none
-=========== ====================================================== ======
+================ ===================================================== ======
+category         change                                                effect
+================ ===================================================== ======
+disrupts_site    SNV at a strong position, indel inside a bound site   loss
+creates_site     SNV that repairs a site broken at one strong position gain
+tolerated        SNV at a weak position of a bound site                none
+flanking         SNV or indel 15–90 bp away from a bound site          none
+failed_repair    SNV at the broken position that does not repair it    none
+closed_chromatin like `disrupts_site`, at a site without binding, in
+                 closed chromatin (DELTA)                              none
+================ ===================================================== ======
 """
 
 from collections.abc import Iterable
@@ -212,7 +212,7 @@ class Variant(NamedTuple):
     alt: str
     track: str
     effect: str
-    place: str
+    category: str
     site_start: int
     site_reverse: bool
 
@@ -282,22 +282,22 @@ def _mutate(
     motif = MOTIFS[INDEX[site.track]]
     indel = rng.random() < parameters.indel_fraction
     if site.state == "bound":
-        place = str(rng.choice(["strong", "weak", "flank"], p=[0.5, 0.2, 0.3]))
+        category = str(rng.choice(["disrupts_site", "tolerated", "flanking"], p=[0.5, 0.2, 0.3]))
     elif site.state == "broken":
-        place = str(rng.choice(["repair", "unrepaired"]))
+        category = str(rng.choice(["creates_site", "failed_repair"]))
     else:
-        place = "closed"
-    if place == "flank":
+        category = "closed_chromatin"
+    if category == "flanking":
         change = _flank(codes, planted, site, motif, indel, rng)
-    elif indel and place in ("strong", "closed"):
+    elif indel and category in ("disrupts_site", "closed_chromatin"):
         inside = site.start + int(rng.integers(3, motif.width - 3))
         change = _indel(codes, inside, rng)
     else:
-        change = _snv(codes, site, motif, place, rng)
+        change = _snv(codes, site, motif, category, rng)
     if change is None:
         return None
     start, end, inserted = change
-    effect = {"strong": "loss", "repair": "gain"}.get(place, "none")
+    effect = {"disrupts_site": "loss", "creates_site": "gain"}.get(category, "none")
     left, right = codes[max(0, start - _REACH) : start], codes[end : end + _REACH]
     middles = codes[start:end], np.array(inserted, dtype=np.uint8)
     before, after = (
@@ -309,27 +309,27 @@ def _mutate(
     if before != after:
         return None
     position, ref, alt = _record(codes, start, end, inserted)
-    return Variant(position, ref, alt, site.track, effect, place, site.start, site.reverse)
+    return Variant(position, ref, alt, site.track, effect, category, site.start, site.reverse)
 
 
 def _snv(
-    codes: Codes, site: Site, motif: Motif, place: str, rng: np.random.Generator
+    codes: Codes, site: Site, motif: Motif, category: str, rng: np.random.Generator
 ) -> tuple[int, int, list[int]] | None:
     """Return a substitution inside a site: (start, end, replacement) in forward-strand codes."""
     oriented = codes[site.start : site.start + motif.width]
     if site.reverse:
         oriented = COMPLEMENT[oriented[::-1]]
     matches = motif.allowed[np.arange(motif.width), oriented]
-    if place in ("repair", "unrepaired"):
+    if category in ("creates_site", "failed_repair"):
         columns = motif.strong[~matches[motif.strong]]
         if len(columns) != 1:
             return None
     else:
-        columns = motif.weak if place == "weak" else motif.strong
+        columns = motif.weak if category == "tolerated" else motif.strong
     column = int(rng.choice(columns))
     options = np.flatnonzero(np.arange(4) != oriented[column])
-    if place != "weak":
-        options = options[motif.allowed[column, options] == (place == "repair")]
+    if category != "tolerated":
+        options = options[motif.allowed[column, options] == (category == "creates_site")]
     if not len(options):
         return None
     base = int(rng.choice(options))

@@ -105,7 +105,7 @@ _VCF_HEADER = """\
 {contigs}\
 ##INFO=<ID=EFFECT,Number=1,Type=String,Description="True effect on TRACK: loss, gain or none">
 ##INFO=<ID=TRACK,Number=1,Type=String,Description="Transcription factor track that the variant belongs to">
-##INFO=<ID=PLACE,Number=1,Type=String,Description="strong, weak, flank, repair, unrepaired or closed">
+##INFO=<ID=CATEGORY,Number=1,Type=String,Description="Category of the variant">
 ##INFO=<ID=SITE,Number=1,Type=Integer,Description="First base of the factor's site, 1-based">
 ##INFO=<ID=STRAND,Number=1,Type=String,Description="Strand of the factor's site">
 #CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO
@@ -170,7 +170,7 @@ def variant_lines(contig: SimulatedContig) -> Iterator[str]:
     """Yield the VCF records of one contig, numbered per contig."""
     for number, variant in enumerate(contig.variants, start=1):
         info = (
-            f"EFFECT={variant.effect};TRACK={variant.track};PLACE={variant.place};"
+            f"EFFECT={variant.effect};TRACK={variant.track};CATEGORY={variant.category};"
             f"SITE={variant.site_start + 1};STRAND={'-' if variant.site_reverse else '+'}"
         )
         yield (

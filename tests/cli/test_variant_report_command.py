@@ -40,10 +40,10 @@ def values(deltas: Sequence[float | str]) -> str:
 
 
 RECORDS = [
-    record(1, "C", f"EFFECT=loss;TRACK=CTCF;PLACE=strong;{values([-0.5, 0.9])}"),
-    record(2, "C", f"EFFECT=GAIN;TRACK=open%20chromatin;PLACE=strong;{values([0.9, 0.1])}"),
-    record(3, "C", f"TRACK=CTCF;PLACE=weak;EFFECT=none;{values([0.2, 0.9])}"),
-    record(4, "C", f"EFFECT=none;TRACK=CTCF;PLACE=flank;{values([-0.05, 0.9])}", "c2"),
+    record(1, "C", f"EFFECT=loss;TRACK=CTCF;CATEGORY=disrupts_site;{values([-0.5, 0.9])}"),
+    record(2, "C", f"EFFECT=GAIN;TRACK=open%20chromatin;CATEGORY=disrupts_site;{values([0.9, 0.1])}"),
+    record(3, "C", f"TRACK=CTCF;CATEGORY=tolerated;EFFECT=none;{values([0.2, 0.9])}"),
+    record(4, "C", f"EFFECT=none;TRACK=CTCF;CATEGORY=flanking;{values([-0.05, 0.9])}", "c2"),
     # One truth for both ALT, of which the second was not scored; then one for each.
     record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"),
     record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0, -0.4, 0])}"),
@@ -76,9 +76,11 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
     assert rows.loc["all", "auroc"] == rows.loc["all", "auroc_log_odds"] == pytest.approx(11 / 12)
     assert rows.loc["all", "sign_accuracy"] == 0.75
-    assert rows.loc["place=strong", "auroc"] == pytest.approx(5 / 6)
-    assert rows.loc["place=strong", "sign_accuracy"] == 1
-    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(rows.loc["place=weak", "sign_accuracy"])
+    assert rows.loc["category=disrupts_site", "auroc"] == pytest.approx(5 / 6)
+    assert rows.loc["category=disrupts_site", "sign_accuracy"] == 1
+    assert rows.loc["category=tolerated", "auroc"] == 0.75 and np.isnan(
+        rows.loc["category=tolerated", "sign_accuracy"]
+    )
     assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
     assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
     assert np.isnan(rows.loc["held-out", "auroc"])
@@ -90,13 +92,13 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
 
 def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
     text = scored.read_text().replace("EFFECT=none", "EFFECT=No").replace("EFFECT=", "CAUSAL=")
-    scored.write_text(text.replace("PLACE=", "KIND="))
+    scored.write_text(text.replace("CATEGORY=", "KIND="))
     fields = ("--effect-field", "CAUSAL", "--category-field", "KIND", "--no-effect", "no")
     # As the second ALT's word is its own, only the first is without an effect there.
     assert run("evaluate variants", scored, "-o", tmp_path / "r", *fields).code == 0
     rows = table(tmp_path / "r")
     assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
-    assert rows.loc["place=strong", "variants"] == 5
+    assert rows.loc["category=disrupts_site", "variants"] == 5
     code, _, log = run(
         "evaluate variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
     )
@@ -117,7 +119,7 @@ def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
     for number, pos in enumerate(range(50, 350, 15)):
         effect = ("none", "gain", "loss")[number % 3]
         ref = bases[pos - 1]
-        info = f"EFFECT={effect};TRACK={TRACKS[number % 2].replace(' ', '%20')};PLACE={effect}"
+        info = f"EFFECT={effect};TRACK={TRACKS[number % 2].replace(' ', '%20')};CATEGORY={effect}"
         lines.append(f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n")
     truth.write_text("##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines))
     outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"

@@ -79,8 +79,8 @@ def _write_variants(compressed: Path, plain: Path) -> None:
 def _vcf() -> Iterator[str]:
     yield "##fileformat=VCFv4.3"
     yield "##contig=<ID=demo6,length=60000>"
-    for key in ("EFFECT", "TRACK", "PLACE"):
+    for key in ("EFFECT", "TRACK", "CATEGORY"):
         yield f'##INFO=<ID={key},Number=1,Type=String,Description="{key}">'
     yield "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
     for position, ref, alt, effect in VARIANTS:
-        yield f"demo6\t{position}\t.\t{ref}\t{alt}\t.\tPASS\tEFFECT={effect};TRACK=ALFA;PLACE=strong"
+        yield f"demo6\t{position}\t.\t{ref}\t{alt}\t.\tPASS\tEFFECT={effect};TRACK=ALFA;CATEGORY=any"

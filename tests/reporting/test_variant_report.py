@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, KnownEffect, variant_figure, variant_table
 
-EFFECTS = {"strong": ["loss"], "repair": ["gain"], "weak": ["none"], "flank": ["none"]}
+EFFECTS = {"disrupts_site": ["loss"], "creates_site": ["gain"], "tolerated": ["none"], "flanking": ["none"]}
 EFFECTS["mixed"] = ["none", "loss"]
 
 
@@ -31,13 +31,13 @@ def variants() -> list[KnownEffect]:
 def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
     table = variant_table(variants, ["c2"])
     assert list(table.columns) == VARIANTS.names
-    parts = [*(f"place={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
+    parts = [*(f"category={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
     assert table["subset"].tolist() == ["all", *parts, "held-out", *(f"held-out {part}" for part in parts)]
-    against = {"strong": True, "repair": True, "weak": False, "flank": False}
+    against = {"disrupts_site": True, "creates_site": True, "tolerated": False, "flanking": False}
     for row in table.to_dict("records"):
         name, value = row["subset"], row["subset"].partition("=")[2]
         whole = [v for v in variants if "held-out" not in name or v.contig == "c2"]
-        own = rows = [v for v in whole if not value or value in (v.track, v.place)]
+        own = rows = [v for v in whole if not value or value in (v.track, v.category)]
         if value in against:
             rows = own + [v for v in whole if (v.effect == "none") == against[value]]
         labels = [v.effect != "none" for v in rows]
@@ -59,9 +59,18 @@ def test_what_is_not_defined_is_empty() -> None:
     assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(table["sign_accuracy"][1])
     assert table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]].isna().all(axis=None)
     # No row for a place without variants on the held-out contigs.
-    there = [one._replace(place="strong"), one._replace(place="weak", contig="d", effect="none")]
+    there = [
+        one._replace(category="disrupts_site"),
+        one._replace(category="tolerated", contig="d", effect="none"),
+    ]
     names = variant_table(there, ["d"])["subset"].tolist()
-    assert names == ["all", "place=strong", "place=weak", "held-out", "held-out place=weak"]
+    assert names == [
+        "all",
+        "category=disrupts_site",
+        "category=tolerated",
+        "held-out",
+        "held-out category=tolerated",
+    ]
 
 
 def test_other_words_for_effects() -> None:
@@ -74,7 +83,7 @@ def test_other_words_for_effects() -> None:
 
 @pytest.mark.parametrize("places", [True, False])
 def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
-    shown = [v if places else v._replace(place="") for v in variants]
+    shown = [v if places else v._replace(category="") for v in variants]
     for name in ("a", "b"):
         variant_figure(shown, tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

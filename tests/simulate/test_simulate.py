@@ -384,7 +384,7 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
             )
             mine = motif.name == record.info["TRACK"]
             change = {"loss": -1, "gain": 1, "none": 0}[record.info["EFFECT"]] if mine else 0
-            if mine and record.info["PLACE"] == "closed":
+            if mine and record.info["CATEGORY"] == "closed_chromatin":
                 assert not opened[record.chrom][record.info["SITE"] - 1 + motif.width // 2]
                 change = -1
             assert after - before == change
