@@ -14,7 +14,7 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.promoters import read_score_track
+from bigbird_dna.reporting.score_track import read_score_track
 from bigbird_dna.reporting.summary import summarize
 from bigbird_dna.reporting.tracks import auc_report, read_published
 from bigbird_dna.reporting.training import read_training_log
