@@ -1,6 +1,5 @@
 """Base positions: what tokens know of their bases' offsets from the TSS, against a loop over bases."""
 
-
 import numpy as np
 import pytest
 import torch
