@@ -378,19 +378,10 @@ def leave_anything(output: Path, rng: Random) -> None:
     """What an earlier fetch, a power cut or another program may have left beside the output."""
     part = output.with_name(f"{output.name}.fetch.part")
     marks = {"whole": "some None", "url": "http://x/", "mark": '"v1"', "total": None}
-    broken = [
-        b"",
-        b"\xff\0",
-        b"[]",
-        b"7",
-        b"[" * 30_000,
-        b'{"a": 1}',
-        json.dumps({**marks, "mark": 5}).encode(),
-    ]
     if rng.random() < 0.5:
         part.write_bytes(rng.randbytes(rng.randrange(3000)))
     if rng.random() < 0.5:
-        part.with_name(f"{part.name}.json").write_bytes(rng.choice([*broken, json.dumps(marks).encode()]))
+        part.with_name(f"{part.name}.json").write_text(rng.choice(["[", json.dumps(marks)]))
     output.with_name(f"{output.name}.part").write_bytes(FOREIGN)
 
 

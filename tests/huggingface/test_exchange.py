@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -201,8 +200,6 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
     import_huggingface(path, tmp_path / "ours")
     pieces = load(tmp_path / "ours").tokenizer
     assert not pieces.is_dna and (pieces.cls_id, pieces.sep_id, pieces.mask_id) == (4, 5, 6)
-    expected = sentencepiece.SentencePieceProcessor(model_proto=spiece).encode(text)
-    assert pieces.encode(text).tolist() == expected
     assert_same_checkpoint(tmp_path, path)
     assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")

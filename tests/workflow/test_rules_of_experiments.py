@@ -173,10 +173,6 @@ def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
     outcome = snakemake(tmp_path, "--dry-run", *wrong, "--", "ablation")
     message(refused(outcome), "ablation.mechanisms: deep: ", "'encoder.layerz'")
     assert "ablation" not in jobs(dry_run(tmp_path, *wrong))
-    sequences = REPOSITORY / "workflow/config/sequences.yaml"
-    (tmp_path / "promoters.fa").touch()
-    outcome = snakemake(tmp_path, "--dry-run", "--configfile", sequences, "--", "ablation")
-    message(refused(outcome), "ablation: ", "genome.reference")
 
 
 def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_path: Path) -> None:
