@@ -1,5 +1,7 @@
 """Base positions: what tokens know of their bases' offsets from the TSS, against a loop over bases."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import build_network, make_model
+from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
@@ -146,3 +148,14 @@ def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> N
     offsets = BaseOffsets(WINDOW)
     occurring = {*offsets.rows([windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]).tolist()}
     assert reached == occurring - {0}
+
+
+def test_a_saved_model_gives_the_same_scores(tmp_path: Path) -> None:
+    model = model_of(SETTINGS)
+    save(tmp_path / "model", model, {}, {}, {})
+    loaded = load_promoter_model(tmp_path / "model")
+    assert loaded.settings == SETTINGS
+    windows = some_windows(5)
+    np.testing.assert_array_equal(
+        loaded.window_probabilities(windows, device="cpu"), model.window_probabilities(windows, device="cpu")
+    )
