@@ -163,7 +163,7 @@ def with_types(path: Path, table: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         if twice.any():
             row = int(twice.argmax())
             key = ", ".join(f"{name} {found[name].iloc[row]!s:.60}" for name in schema.key)
-            raise DataError(f"{path}: row {row + 1:,}: duplicate key {key}")
+            raise DataError(f"{path}: row {row + 1:,}: {key}: duplicate key")
     return found
 
 
@@ -180,13 +180,13 @@ def _check_lines(path: Path) -> None:
             columns = len(cells)
             _check_names(where, filter(None, cells))
         elif columns and len(cells) > columns:
-            raise DataError(f"{where}: found {len(cells):,} columns, the header has {columns:,}")
+            raise DataError(f"{where}: {len(cells):,} columns, the header has {columns:,}")
 
 
 def _check_names(where: str, names: Iterable[str]) -> None:
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise DataError(f"{where}: {count:,} columns are named {name!r:.60}")
+        raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
 
 
 class TableLines(NamedTuple):
@@ -214,7 +214,7 @@ def open_lines(path: Path, comment: str = "##") -> TableLines:
     def rows() -> Iterator[tuple[str, list[str]]]:
         for where, cells in filled:
             if len(cells) != len(header):
-                raise DataError(f"{where}: found {len(cells)} columns, the header has {len(header)}")
+                raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
             yield where, cells
 
     return TableLines(where, header, rows())

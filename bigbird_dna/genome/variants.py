@@ -356,7 +356,7 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
         raise DataError(f"{where}: header line between records")
     found = text.count("\t") + 1
     if found != columns:
-        raise DataError(f"{where}: found {found} columns, the header has {columns}")
+        raise DataError(f"{where}: {found} columns, the header has {columns}")
     fields = text.split("\t", len(_COLUMNS))
     contig, pos, _, ref, alt = fields[:5]
     if not contig or " " in contig:

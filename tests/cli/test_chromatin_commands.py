@@ -157,7 +157,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     given = ("--track-table", table)
     refused(run(*data_words(home, out, *given)), 1, "'x'")
     peaks.write_text("chr77\t10\t50\n")
-    unknown = ("x.bed: no contig of the peaks is known", "chr77", "a, b, c")
+    unknown = ("x.bed: no peak is on the reference", "chr77", "a, b, c")
     refused(run(*data_words(home, out, *given)), 1, *unknown)
     peaks.write_text("a\t10\t50\na\tten\t50\n")
     refused(run(*data_words(home, out, *given)), 1)
