@@ -167,7 +167,7 @@ _STORED_KEYS = {
     "relative_max_distance": "relative_radius",
     "attention_backend": "route",
 }
-_STORED_HEADS = {"local": "neighbors"}
+_STORED_HEADS = {"local": "neighbours"}
 
 
 def stored_encoder(config: EncoderConfig) -> dict[str, Any]:

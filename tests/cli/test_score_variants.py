@@ -306,3 +306,24 @@ def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path, t
     plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
     refused(run(vcf, "--reference", plain), 1, plain)
     assert run(vcf).code == 2, "--reference is needed"
+
+
+def test_a_vcf_of_another_assembly_is_an_error_after_its_first_records(
+    run: Run, fasta: Path, tmp_path: Path
+) -> None:
+    with pysam.FastaFile(str(fasta)) as genome:
+        bases = genome.fetch("chr1")
+    known = "##contig=<ID=chr2,length=242193529>\n##contig=<assembly=x,length=248956422,ID=1>\n"
+    names = HEADER.splitlines(keepends=True)
+    for wrong, header in ((51, names[0] + known + names[2]), (51, HEADER), (50, HEADER)):
+        refs = [
+            "ACGT"[("ACGT".index(base) + (number < wrong)) % 4] for number, base in enumerate(bases[:150])
+        ]
+        vcf = tmp_path / "foreign.vcf"
+        vcf.write_text(header + "".join(line("chr1", n, ref, "T") for n, ref in enumerate(refs, start=1)))
+        result = run(vcf, "--reference", fasta, "-o", tmp_path / "out.vcf")
+        if wrong == 50:  # not most of them
+            assert result.code == 0
+        else:
+            message(refused(result, 1), "GRCh38" if header != HEADER else str(vcf))
+            assert not (tmp_path / "out.vcf").exists()
