@@ -158,7 +158,7 @@ def publish_model(
     card is generated from config.json, provenance.json and metrics.json.
 
     Example: bigbird-dna model package results/demo/models/promoter-genomic --license CC-BY-4.0 --description
-    'Promoters of the demo genome' -o demo-promoters.tar.gz
+    'Promoters of the demo genome' -o demo-promoters.tar
     """
     from bigbird_dna.registry.card import Publication
     from bigbird_dna.registry.publishing import publish_model as publish

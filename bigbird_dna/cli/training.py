@@ -85,7 +85,7 @@ def evaluate_pretraining(
     the second half of each input, and compared with left-context baselines.
 
     Example: bigbird-dna evaluate pretraining results/demo/models/pretrained --tokens results/demo/tokens -o
-    bits_per_base.npz
+    bits_per_base.tsv
     """
 
 
