@@ -311,7 +311,7 @@ def test_positives_of_one_stretch_have_no_interval(tmp_path: Path) -> None:
     _, scores = drawn_rows()
     for count, note in (
         (1, "only one positive: no interval of AUROC"),
-        (4, "all positives are within one stretch of 10,000 bp: no interval of AUROC"),
+        (4, "all positives are within one segment of 10,000 bp: no interval of AUROC"),
     ):
         labels = (np.arange(60) < count).astype(np.int8)
         found, notes = reached(tmp_path / str(count), labels, scores, np.arange(60) * 2000)

@@ -160,7 +160,7 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    message(refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "density")
+    message(refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "byte_lm")
     config = configured(tmp_path, form.c4(["text"]), form.c4(["more"]), format="c4")
     gone = ("--set", "byte_lm.train=[none.json.gz]")
     refused(run("experiment run", config, "byte_lm", "bigbird", *gone), 1, "none.json.gz: no such file")
