@@ -1,7 +1,5 @@
 """A random order-k Markov source of bases, whose entropy and probabilities are known."""
 
-from itertools import product
-
 import numpy as np
 
 
@@ -30,23 +28,6 @@ class Source:
             found.append(base)
             state = (4 * state + base) % size
         return np.array(found[200:], dtype=np.uint8)
-
-    def one_sided(self, codes, starts, ends):
-        """Bits (M,) of stretches given all bases before, which are at least `order`."""
-        texts = (codes[start - self.order : end][None] for start, end in zip(starts, ends, strict=True))
-        return np.array([-np.log2(self.chances_of(text)[0]) for text in texts])
-
-    def two_sided(self, codes, starts, ends):
-        """Bits (M,) of stretches of at most six bases given all bases around them."""
-        bits = []
-        for start, end in zip(starts, ends, strict=True):
-            every = np.array([*product(range(4), repeat=end - start)])
-            texts = np.tile(codes[start - self.order : end + self.order], (len(every), 1))
-            texts[:, self.order : self.order + end - start] = every
-            chances = self.chances_of(texts)
-            own = (every == codes[start:end]).all(1)
-            bits.append(-np.log2(chances[own][0] / chances.sum()))
-        return np.array(bits)
 
     def given_all_others(self, seen):
         """Chances (N, L, 4) of the bases at each place of texts (N, L), given all other bases that are seen.

@@ -17,11 +17,9 @@ from bigbird_dna.baselines.language import (
     DocumentBases,
     fit_language_baselines,
 )
-from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
 from bigbird_dna.baselines.tokens import LEFT, VIEWS, MaskedTokens
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
-from bigbird_dna.genome.sequence import base_codes
 from tests.golden.messages import fails
 from tests.toys import encode, random_dna
 
@@ -188,23 +186,6 @@ def test_what_is_refused(tokenizer):
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
     with fails(ValueError):
         fitted.evaluate(MaskedTokens([with_n], [np.array([place])]))
-
-
-@pytest.mark.slow
-def test_markov_models_of_yeast(shared_data):
-    """Orders help up to the longest; both sides tell a little more."""
-    pysam = pytest.importorskip("pysam")
-    path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
-    with pysam.FastxFile(str(path)) as fasta:
-        yeast = {record.name: base_codes(record.sequence) for record in fasta}
-    held_out = yeast["XI"]
-    training = [codes for name, codes in yeast.items() if name not in ("VII", "XI", "XV", "Mito")]
-    model = Markov(12).fit(training).mix([held_out])
-    assert model.validation[7] == pytest.approx(1.935, abs=0.002)
-    assert model.validation[12] == pytest.approx(1.930, abs=0.002)
-    starts = np.arange(100, len(held_out) - 100, 30)
-    one, two = (call(held_out, starts, starts + 3).mean() / 3 for call in (model.one_sided, model.two_sided))
-    assert one == pytest.approx(1.930, abs=0.004) and two == pytest.approx(1.918, abs=0.004)
 
 
 def test_choosing_is_on_a_sample(tokenizer, monkeypatch):

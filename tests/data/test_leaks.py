@@ -28,7 +28,6 @@ from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import kmers_of
-from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
@@ -178,26 +177,6 @@ def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str])
     assert set(rows["split"]) == {"train", "valid", "test"} and crossing_overlaps(rows) == []
     texts = [genome.fetch(bin_) for bin_ in data.windows(data.bin_size, np.arange(len(data.bins)))]
     assert near_duplicates(by_split(data.bins.reset_index(drop=True), texts)) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
-    """Real genomes have repeats: near-duplicates are few, and of families that are known for it.
-
-    Intergenic windows have many more: Ensembl's annotation lists no CDS of Ty retrotransposons.
-    """
-    sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
-    config = load_config(REPOSITORY / "workflow/config/yeast.yaml", [sets])
-    yeast, reference, loci = shared_data / "yeast", tmp_path / "reference.fa.gz", tmp_path / "loci.tsv"
-    prepare_reference(next(yeast.glob("*.fa.gz")), reference)
-    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, loci, find_assembly(config))
-    genes = next(yeast.glob("*.gtf.gz"))
-    built = windows(config, reference, loci, tmp_path / "windows", genes)
-    for name, (rows, sequences) in built.items():
-        check(rows, sequences, duplicates=False)
-        found = near_duplicates(by_split(rows, sequences))
-        assert len(found) <= (0.26 if name == "intergenic" else 0.04) * len(rows)
 
 
 def test_what_crosses_is_found() -> None:
@@ -469,15 +448,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Config:
     prepare_reference(home / "genome.fa", config.paths.reference, assembly)
     prepare_promoters(home / "genes.gff3", config.paths.reference, config.paths.promoters, assembly)
     return config
-
-
-def test_coordinates_stay_and_losses_are_counted(own: Config) -> None:
-    with Reference(own.paths.reference) as reference:
-        assert reference.contigs == {name: start + FRAGMENT for name, start in STARTS.items()}
-        assert reference.fetch(Interval("NC_2.1", 500_000, 520_000)) == random_dna(FRAGMENT, 1)
-    counts = json.loads(own.paths.promoter_counts.read_text())
-    assert counts["dropped_contigs"] == {"chrXX": 1}
-    assert (counts["read"], counts["promoters"]) == (counts["promoters"] + 1, 3 * 49)
 
 
 def test_n_costs_no_tokens_and_hardly_time(own: Config) -> None:

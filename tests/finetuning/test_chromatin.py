@@ -229,28 +229,6 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
     np.testing.assert_array_equal(theirs, back[found])
 
 
-def test_training_windows_hold_their_labels(made: Made) -> None:
-    """On either strand and moved, the bins of a batch still cover the motif their label says."""
-    objective = objective_of(made, settings().chromatin)
-    hits = total = 0
-    for step in range(6):
-        batch = objective.batch(step, 0, 16)
-        labels = batch["labels"] * batch["present"][..., None]
-        for b, k, track in labels.nonzero().tolist():
-            begin, end = batch["spans"][b, k].tolist()
-            bases = made.tokenizer.decode(batch["ids"][b, max(begin - 6, 1) : end + 6])
-            motif = list(MOTIFS.values())[track]
-            total += 1
-            hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
-    assert total > 50 and hits / total > 0.95
-    # Layers across bins see neighbors side by side; a turned window begins with what was its last bin.
-    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
-    batch = objective_of(made, config).batch(0, 0, 16)
-    firsts = batch["spans"][:, :, 0]
-    assert firsts.shape == (16, 5) and (firsts.diff(dim=1) > 0).all()
-    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
-
-
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     config = settings(training={"train_fraction": 0.3}).chromatin
     objective = objective_of(made, config)

@@ -16,13 +16,9 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome import records as module
 from bigbird_dna.genome import similarity as nearest
 from bigbird_dna.genome.records import (
-    check_names,
-    check_splits,
     common_length,
     distinct_kmers,
     divide,
-    find_copies,
-    look_up,
     read_records,
     read_splits,
     similar_groups,
@@ -68,16 +64,6 @@ def test_lengths_that_differ_are_told(tmp_path: Path) -> None:
         mixed.trimmed(7)
 
 
-def test_names_and_copies_in_both_files(tmp_path: Path) -> None:
-    one = read_records(fasta(tmp_path / "p.fa", a="AACCC", b="ACGTT", c="AACCC", d="AACGT"))
-    other = read_records(fasta(tmp_path / "n.fa", e="GGGTT", f="TTTTT", b="ACACA", g="TTTTT"))
-    with fails(DataError):
-        check_names(one, other)
-    copies = find_copies(one.sequences, other.sequences)
-    assert copies.within == [("a", "c"), ("b", "d"), ("f", "g")]
-    assert copies.across == [("a", "e")]
-
-
 # Splits by a table.
 
 
@@ -87,14 +73,6 @@ def test_a_table_of_splits_comes_back(tmp_path: Path) -> None:
     assert read_splits(path) == {"a": "train", "b": "test", "c": "valid"}
     path.write_text("# mine\n\nname\ttrain\nsplit\ttest\n")
     assert read_splits(path) == {"name": "train", "split": "test"}
-
-
-def test_every_record_is_in_the_table_and_no_other() -> None:
-    table = {name: "train" for name in "abcde"}
-    assert look_up(["b", "a", "c", "d", "e"], table, Path("s")) == ["train"] * 5  # type: ignore[arg-type]
-    for names in ("abcdevwxy", "abcd"):
-        with fails(DataError):
-            look_up([*names], table, Path("s"))  # type: ignore[arg-type]
 
 
 # Splits by groups.
@@ -127,16 +105,6 @@ def test_both_classes_are_divided_by_eight_one_and_one() -> None:
     assert {split for split, group in zip(other, groups.tolist(), strict=True) if group == 900} == {"train"}
     test = [place for place, split in enumerate(other) if split == "test"]
     assert 0.4 < np.mean(test) / 4000 < 0.6
-
-
-def test_a_split_without_one_of_the_classes_is_refused() -> None:
-    positive = np.array([True, True, True, False, False, False])
-    check_splits(["train", "valid", "test"] * 2, positive, "x")  # type: ignore[list-item]
-    check_splits(["train", "valid", "test"], positive[:3], "x")
-    with fails(DataError):
-        check_splits(["train", "valid", "test", "train", "test", "test"], positive, "x")
-    with fails(DataError):
-        check_splits(["train", "valid", "train"], positive[:3], "x")
 
 
 # What is alike, against a comparison of all pairs.

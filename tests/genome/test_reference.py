@@ -20,7 +20,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome import packed
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.packed import PackedReference, texts, turn
+from bigbird_dna.genome.packed import PackedReference
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.golden.messages import fails
@@ -168,11 +168,6 @@ def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, assembl
 # Bases in memory are those of the file
 
 
-@pytest.fixture(params=[4, 1000, 1 << 18])
-def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "BLOCK", request.param)
-
-
 places = st.tuples(
     st.sampled_from(["a", "b", "c", "d"]),
     st.integers(-300, 9300),
@@ -189,20 +184,6 @@ def test_any_interval_reads_as_from_the_file(reference: Reference, place: tuple)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed, "BLOCK", 1024)
         assert PackedReference(reference).fetch(interval) == reference.fetch(interval)
-
-
-@pytest.mark.usefixtures("block")
-def test_windows_of_both_strands(reference: Reference) -> None:
-    bases = PackedReference(reference)
-    contigs, starts = ["a", "b", "d", "c", "b", "a"], [-40, 1990, 990, -30, 5950, 8999]
-    for _ in range(2):  # read from the file, and from memory
-        letters = bases.windows(contigs, starts, 100)
-        assert letters.shape == (6, 100) and letters.dtype == np.uint8
-        for strand, found in (("+", letters), ("-", turn(letters))):
-            pairs = zip(contigs, starts, strict=True)
-            windows = [Interval(contig, start, start + 100, strand) for contig, start in pairs]
-            assert texts(found) == [reference.fetch(window) for window in windows]
-    assert texts(bases.windows([], [], 100)) == []
 
 
 def test_the_file_is_read_once(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import contig_finder, load_assembly
-from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import (
     OFFSET_SPAN,
     AlleleWindows,
@@ -176,14 +175,6 @@ def test_contigs_by_their_other_names() -> None:
     # Yeast's chromosome ten is not the human X.
     find = contig_finder({row.name: row.length for row in load_assembly("sacCer3").contigs}, None)
     assert find("chrX") == find("X") and find("chr22") is None
-
-
-def test_reference_and_its_double_agree(tmp_path: Path) -> None:
-    write_fasta(tmp_path / "x.fa.gz", [("c", "ACGTN" * 30)])
-    double = texts(c="ACGTN" * 30)
-    with Reference(tmp_path / "x.fa.gz") as reference:
-        for start, end in ((-5, 3), (0, 150), (140, 170), (200, 210), (-9, -2), (7, 7)):
-            assert reference.fetch(Interval("c", start, end)) == double.fetch(Interval("c", start, end))
 
 
 # VCF as text: what is kept, what is refused with its line.

@@ -59,19 +59,6 @@ def windows_of(source: str, span: int, context: int, count: int) -> list[str]:
 # Probabilities of spans.
 
 
-@pytest.mark.parametrize("kind", ["pieces", "bases"])
-def test_probabilities_of_all_spans_at_a_place_sum_to_one(kind: str, bases: DnaTokenizer) -> None:
-    model = toy(small_tokenizer() if kind == "pieces" else bases)
-    before, behind = random_dna(20, 1), random_dna(20, 2)
-    every = [before + "".join(letters) + behind for letters in product("ACGT", repeat=3)]
-    chances = 2.0 ** -bits_of(model, every, 20)
-    assert chances.sum() == pytest.approx(1, abs=1e-5)
-    assert chances.max() > 3 * chances.min() > 0
-    # Without knowledge a base costs two bits.
-    windows = windows_of(random_dna(2000, 4), 3, 10, 20)
-    np.testing.assert_allclose(bits_of(toy(bases, scale=0.0), windows, 10), 6.0, atol=1e-5)
-
-
 def test_bits_are_those_of_a_slow_reading() -> None:
     """Each window's tokens told one by one, in an input of their own, by the text of the module."""
     tokenizer, context = small_tokenizer(), 15

@@ -344,18 +344,3 @@ def test_promoters_are_read_on_their_strand(
     assert found["splits"]["test"]["bases_per_token"] == 1
     assert found["regions"]["promoters"]["bases_per_token"] is None
     assert found["regions"]["promoters"]["unknown_rate"] is None
-
-
-def test_a_contig_that_is_divided_counts_by_stretch(reference: Reference, tokenizer: DnaTokenizer) -> None:
-    parts = [(0, 3000, "train"), (3000, 5000, "valid"), (5000, 6000, None), (6000, 9000, "train")]
-    stretches = [Segment(Interval("a", start, end), split) for start, end, split in parts]
-    found = tokenizer_statistics(reference, stretches, tokenizer)
-    assert {name: values["split"] for name, values in found["contigs"].items()} == {
-        f"a:{start + 1}-{end}": split for start, end, split in parts
-    }
-    assert {name: values["bases"] for name, values in found["splits"].items()} == {
-        "train": 6000,
-        "valid": 2000,
-    }
-    whole = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer)
-    assert found["genome"] == whole["genome"]  # all ends are those of pieces of 1,000 bp
