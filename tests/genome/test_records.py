@@ -19,6 +19,7 @@ from bigbird_dna.genome.records import (
     common_length,
     distinct_kmers,
     divide,
+    look_up,
     read_records,
     read_splits,
     similar_groups,
@@ -73,6 +74,14 @@ def test_a_table_of_splits_comes_back(tmp_path: Path) -> None:
     assert read_splits(path) == {"a": "train", "b": "test", "c": "valid"}
     path.write_text("# mine\n\nname\ttrain\nsplit\ttest\n")
     assert read_splits(path) == {"name": "train", "split": "test"}
+
+
+def test_every_record_is_in_the_table_and_no_other() -> None:
+    table = {name: "train" for name in "abcde"}
+    assert look_up(["b", "a", "c", "d", "e"], table, Path("s")) == ["train"] * 5  # type: ignore[arg-type]
+    for names in ("abcdevwxy", "abcd"):
+        with fails(DataError):
+            look_up([*names], table, Path("s"))  # type: ignore[arg-type]
 
 
 # Splits by groups.
