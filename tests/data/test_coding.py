@@ -1,7 +1,6 @@
 """Coding fractions of promoter windows, and negatives without any coding base."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,11 +23,10 @@ from bigbird_dna.data.promoter_windows import check_fractions, prepare_windows, 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.evaluation import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.promoters import prepare_promoters, read_loci
-from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Intervals
 from tests.cli.command import Run, invoke, refused
-from tests.conftest import REPOSITORY
 from tests.data.test_leaks import whole_splits
 from tests.golden.messages import fails, message
 from tests.toys import written
@@ -291,28 +289,3 @@ def test_a_wrong_column_of_fractions_is_refused(tiny_config: Path, tmp_path: Pat
     rows.assign(other=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
     with fails(DataError):
         read_windows(tmp_path, "genomic")
-
-
-def test_yeast_has_an_intergenic_negative_for_every_promoter(shared_data: Path, tmp_path: Path) -> None:
-    home, yeast = shared_data / "yeast", load_assembly("sacCer3")
-    config = load_config(REPOSITORY / "workflow/config/yeast.yaml", [f"results={tmp_path}"])
-    reference, promoters = config.paths.reference, config.paths.promoters
-    prepare_reference(home / "Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz", reference, yeast)
-    prepare_promoters(home / "Sc_EPDnew_002_sacCer3.sga", reference, promoters, yeast)
-    annotation = home / "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
-    rows = make(config, tmp_path / "windows", annotation)
-    with Reference(reference) as genome:
-        lengths = dict(genome.contigs)
-    coding = {contig: np.zeros(length, bool) for contig, length in lengths.items()}
-    for contig, intervals in open_coding(annotation, lengths, yeast).items():
-        assert all(one < other for one, other in pairwise(np.ravel(intervals, "F").tolist()))
-        for start, end in zip(*intervals, strict=True):
-            coding[contig][start:end] = True
-    check_intergenic(rows, config, coding)
-    own = rows[rows["negative_set"] == "intergenic"]
-    sizes = {"train": 23_532, "valid": 275, "test": 916, "valid-further": 825, "test-further": 2_748}
-    assert own.groupby("split").size().to_dict() == sizes
-    contigs = own.groupby(whole_splits(own))["contig"].unique()
-    assert {*contigs["test"]} == {"VII", "XV"} and {*contigs["valid"]} == {"XI"}
-    half = (rows["coding"] > 0.5).groupby(rows["negative_set"]).mean()
-    assert half["genomic"] > 0.7 > 0.2 > half[POSITIVE] > half["intergenic"] == 0

@@ -122,7 +122,7 @@ def test_test_sequences_are_scored_one_window_each(own: Path, model: Path, tmp_p
     np.testing.assert_allclose(mine, predicted.loc[mine.index, "probability"], atol=1e-4)
 
 
-def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
+def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path, tmp_path: Path) -> None:
     home = own.parent
     directory = home / "results/promoters"
     records = promoters(240, 1) | others(360, 2)
@@ -142,23 +142,12 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
     }
     origin = read_origin(directory)
     assert origin is not None and (origin.upstream, origin.downstream) == (50, 50)
-
-
-def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Path) -> None:
-    """Other held-out sequences, the same tokenizer."""
-    home, results = own.parent, own.parent / "results"
-    splits = results / "promoters/splits.tsv"
-    table = read_splits(splits)
-    rng = np.random.default_rng(9)
-    positive, negative = (
-        {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
-        for records in (promoters(240, 1), others(360, 2))
-    )
-    words = ("--negatives", fasta(tmp_path / "n.fa", **negative), "--splits", splits)
-    reference = prepare(tmp_path, positive, *words) / "training.fa.gz"
-    words = ("--reference", reference, "-o", tmp_path / "tokenizer.model")
-    invoke("prepare tokenizer", home / "run.yaml", *words)
-    assert (tmp_path / "tokenizer.model").read_bytes() == (results / "tokens/tokenizer.model").read_bytes()
+    # The tokenizer learns from no held-out sequence.
+    words = ("--reference", directory / "training.fa.gz", "-o", tmp_path / "tokenizer.model")
+    invoke("prepare tokenizer", own, *words)
+    assert (tmp_path / "tokenizer.model").read_bytes() == (
+        home / "results/tokens/tokenizer.model"
+    ).read_bytes()
 
 
 def test_derived_negatives_are_made_of_the_positives_in_their_split(tmp_path: Path) -> None:

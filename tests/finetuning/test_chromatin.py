@@ -272,18 +272,6 @@ def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(m
     assert batch_size(paper, 40) == 16
 
 
-def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
-    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
-    train_model(made, tmp_path / "m", config)
-    model = load_chromatin_model(tmp_path / "m")
-    rows = made.data.rows("test")[:10]
-    values = predict_bins([model], made.data, made.reference, rows)
-    turned = model.window_probabilities(
-        [reverse_complement(made.reference.fetch(w)) for w in made.data.windows(200, rows)]
-    )
-    np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
-
-
 def test_mean_probability_survives_large_logits() -> None:
     ensemble = ChromatinEnsemble(small_encoder(), 3, "cls", 2)
     logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]

@@ -208,13 +208,6 @@ def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(tmp_path: Pa
     check(judge(tmp_path, source, 300_000, {"hidden": 32, "heads": 2}, training), source)
 
 
-@pytest.mark.slow
-def test_nor_do_they_beat_one_that_looks_two_bases_back(tmp_path: Path) -> None:
-    source = Source(2, seed=1, concentration=1.5)
-    training = {"steps": 1000, "optimizer": {"learning_rate": 5e-3, "warmup_steps": 30}}
-    check(judge(tmp_path, source, 1_500_000, {"hidden": 64, "heads": 4}, training), source)
-
-
 # A causal model of tokens of one to three bases
 
 SOURCE = Source(2, seed=1, concentration=1.0)
