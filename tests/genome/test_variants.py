@@ -93,19 +93,6 @@ def test_windows_hold_the_contigs_with_either_allele(
     assert turned == AlleleWindows(found.alt, found.ref, found.reaches_beyond)
 
 
-def test_normal_form_moves_through_long_repeats() -> None:
-    sequence = "GT" + "AC" * 3000 + "TT"
-    reference = texts(c=sequence)
-    for start in (100, 2001, 5999):
-        found = find_change("c", start, sequence[start : start + 3], sequence[start], reference)
-        assert found == Change("c", 2, "AC", "")
-        longer = sequence[start : start + 3]
-        found = find_change("c", start, longer[0], longer, reference)
-        assert found == Change("c", 2, "", "AC")
-    whole = texts(c="A" * 500)
-    assert find_change("c", 400, "A", "AAA", whole) == Change("c", 0, "", "AA"), "to the contig's start"
-
-
 SEQUENCE = "ACGTTTGCANNNRACGTAacgt"
 
 
