@@ -94,10 +94,6 @@ def task_of(made: Made, config: Config, window: int, member: int) -> ChromatinTa
     )
 
 
-def objective_of(made: Made, config: ChromatinConfig) -> ChromatinObjective:
-    return ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, ALONE)
-
-
 def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> np.ndarray:
     loaded = [load_chromatin_model(path) for path in models]
     return predict_bins(loaded, made.data, made.reference, rows, **keys)
@@ -231,7 +227,7 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
 
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     config = settings(training={"train_fraction": 0.3}).chromatin
-    objective = objective_of(made, config)
+    objective = ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, ALONE)
     kept = training_bins(made.data, config.training)
     assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
     assert objective.epochs.size == len(kept)
