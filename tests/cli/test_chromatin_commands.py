@@ -104,24 +104,11 @@ def data_words(home: Path, out: Path, *further: object) -> Sequence[object]:
     return [*words, "-o", out, *further]
 
 
-def test_data_set(home: Path) -> None:
-    assert set(contents(home / "data")) == set(RULES)
-    bins = pd.read_parquet(home / "data/bins.parquet")
-    assert list(bins.columns) == ["contig", "start", "end", "split"]
-    assert (bins["end"] - bins["start"] == 40).all()
-    assert set(zip(bins["contig"], bins["split"], strict=True)) == {
-        *(("a", "train"), ("b", "valid"), ("c", "test"))
-    }
-    assert PackedLabels.load(home / "data/labels.npz").shape == (len(bins), 2)
-    assert pd.read_csv(home / "data/tracks.tsv", sep="\t")["track"].tolist() == list(MOTIFS)
-    description = json.loads((home / "data/dataset.json").read_text())
-    assert (description["bin_size"], description["window"]) == (40, 206)
-
-
 def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "sub/data"
     assert run(*data_words(home, out)).code == 0
     assert {**contents(out)} == contents(home / "data")
+    assert json.loads((out / "dataset.json").read_text())["window"] == 206  # 200, and 3 to either side
     again = data_words(home, out, "--track-table", home / "peaks", "--set", "chromatin.data.group=X")
     (out / "notes").write_text("x")
     refused(run(*again), 2)
@@ -546,9 +533,3 @@ def test_mistakes_take_one_line(
     said = [line for line in result.err.splitlines() if "unpacking" not in line]
     refused(result._replace(err="\n".join(said)), code)
     assert not (tmp_path / "results/chromatin/data").exists()
-
-
-def test_an_archive_that_is_none(run: Run, config: Path, tmp_path: Path) -> None:
-    result = run("prepare deepsea", config, "-o", tmp_path / "out")
-    refused(result, 1, config)
-    assert not (tmp_path / "out").exists()

@@ -97,12 +97,6 @@ def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
 
 
 def test_fetch_faults(run: Run, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    refused(run("prepare fetch", "hg99", "-o", output), 2)
-    missing = tmp_path / "missing"
-    arguments = ("prepare fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
-    refused(run(*arguments), 2, missing)
-    assert not output.exists()
     refused(run("prepare fetch", "GRCh37.sizes", "-o", "/dev/null"), 2)
     refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path), 2, tmp_path)
     (tmp_path / "file").touch()

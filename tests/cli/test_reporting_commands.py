@@ -75,28 +75,6 @@ def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     return pd.read_csv(output / "promoters.tsv", sep="\t")
 
 
-def test_promoter_report(files, tmp_path):
-    table = promoter_report(files, tmp_path / "report")
-    assert {p.name for p in (tmp_path / "report").iterdir()} == {
-        "calibration.svg",
-        "calibration.tsv",
-        "promoters.tsv",
-        "roc.svg",
-        "precision_recall.svg",
-        "score_histograms.svg",
-        MARKER,
-    }
-    assert table[["negative_set", "model"]].to_numpy().tolist() == [
-        ["genomic", "model"],
-        ["genomic", "k-mer"],
-        ["genomic", "control"],
-        ["permuted", "model"],
-    ]
-    assert (table["n"] == 240).all()
-    model, kmers, control, _ = table["auroc"]
-    assert model > 0.9 > kmers > 0.6 > control
-
-
 def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
     frame = pd.read_parquet(files["permuted"])
     frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")

@@ -272,18 +272,6 @@ def test_of_a_stream_the_names_of_the_first_records_are_added(run: Run, vcf: Pat
     assert declared == ["##contig=<ID=chr1,length=300>", "##contig=<ID=chr2,length=300>"]
 
 
-@pytest.mark.parametrize("ending", ["vcf", "vcf.gz", "tsv"])
-def test_a_malformed_line_leaves_nothing(
-    run: Run, vcf: Path, fasta: Path, tmp_path: Path, ending: str
-) -> None:
-    vcf.write_text(vcf.read_text() + "chr1\tx\t.\tA\tC\t.\t.\t.\n")
-    words = (vcf, "--reference", fasta)
-    refused(run(*words, "-o", tmp_path / f"out.{ending}"), 1, vcf)
-    refused(run(*words), 1, vcf)
-    refused(run("-", *words[1:], stdin=vcf.read_bytes()), 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_a_failure_while_scoring_leaves_the_old_output(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,23 @@
 
 import math
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pysam
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from bigbird_dna.disk.directories import MARKER
+from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, KnownEffect, variant_figure, variant_table
+from bigbird_dna.scoring import variants as scoring
+from tests.cli.command import Run, refused, silent
+from tests.cli.test_score_variants import hashed_model
+from tests.golden.messages import message
 
 EFFECTS = {"disrupts_site": ["loss"], "creates_site": ["gain"], "tolerated": ["none"], "flanking": ["none"]}
 EFFECTS["mixed"] = ["none", "loss"]
@@ -96,3 +106,196 @@ def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     assert len(many) > 10 * MOST_POINTS
     variant_figure(many, tmp_path / "many.svg")
     assert (tmp_path / "many.svg").stat().st_size < 600_000
+
+
+# `evaluate variants` as a command: what score-variants writes goes in, a table and a figure come out
+
+
+TRACKS = ["CTCF", "open chromatin"]
+COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+HEADER = (
+    "##fileformat=VCFv4.2\n"
+    '##INFO=<ID=BBD_DELTA,Number=.,Type=Float,Description="Change of probability, ALT minus REF, '
+    "mean over both strands and the windows' offsets: for each ALT the tracks CTCF,open%20chromatin"
+    '",Source="bigbird-dna",Version="0.1.0">\n'
+)
+
+
+@pytest.fixture
+def run(run: Run) -> Run:
+    return silent(run)
+
+
+def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
+    return f"{contig}\t{pos}\t.\tA\t{alts}\t.\tPASS\t{info}\n"
+
+
+def values(deltas: Sequence[float | str]) -> str:
+    odds = [value if isinstance(value, str) else 10 * value for value in deltas]
+    return f"BBD_DELTA={','.join(map(str, deltas))};BBD_LOGODDS={','.join(map(str, odds))}"
+
+
+RECORDS = [
+    record(1, "C", f"EFFECT=loss;TRACK=CTCF;CATEGORY=disrupts_site;{values([-0.5, 0.9])}"),
+    record(2, "C", f"EFFECT=GAIN;TRACK=open%20chromatin;CATEGORY=disrupts_site;{values([0.9, 0.1])}"),
+    record(3, "C", f"TRACK=CTCF;CATEGORY=tolerated;EFFECT=none;{values([0.2, 0.9])}"),
+    record(4, "C", f"EFFECT=none;TRACK=CTCF;CATEGORY=flanking;{values([-0.05, 0.9])}", "c2"),
+    # One truth for both ALT, of which the second was not scored; then one for each.
+    record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"),
+    record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0, -0.4, 0])}"),
+    record(7, "C", f"EFFECT=loss;TRACK=MYC;{values([1, 1])}"),
+    record(8, "C", values([1, 1])),
+    record(9, "C", "EFFECT=loss;TRACK=CTCF;BBD_NOTE=REF_MISMATCH"),
+]
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    path = tmp_path / "scored.vcf"
+    path.write_text(HEADER + COLUMN_LINE + "".join(RECORDS))
+    return path
+
+
+def written(out: Path) -> pd.DataFrame:
+    return pd.read_csv(out / "variants.tsv", sep="\t").set_index("subset")
+
+
+def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a/report"
+    code, _, log = run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    assert code == 0
+    assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
+    reasons = ("1 not scored (SYMBOLIC)", "1 not scored (REF_MISMATCH)", "1 without EFFECT", "1 on MYC")
+    message(log, "7 variants", "3 loss, 3 none, 1 gain", "4 excluded: ", *reasons, "c3", "c1, c2")
+    rows = written(out)
+    # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
+    assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
+    assert rows.loc["all", "auroc"] == rows.loc["all", "auroc_log_odds"] == pytest.approx(11 / 12)
+    assert rows.loc["all", "sign_accuracy"] == 0.75
+    assert rows.loc["category=disrupts_site", "auroc"] == pytest.approx(5 / 6)
+    assert rows.loc["category=disrupts_site", "sign_accuracy"] == 1
+    assert rows.loc["category=tolerated", "auroc"] == 0.75 and np.isnan(
+        rows.loc["category=tolerated", "sign_accuracy"]
+    )
+    assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
+    assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
+    assert np.isnan(rows.loc["held-out", "auroc"])
+    # The same bytes again, in the place of the former.
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
+    text = scored.read_text().replace("EFFECT=none", "EFFECT=No").replace("EFFECT=", "CAUSAL=")
+    scored.write_text(text.replace("CATEGORY=", "KIND="))
+    fields = ("--effect-field", "CAUSAL", "--category-field", "KIND", "--no-effect", "no")
+    # As the second ALT's word is its own, only the first is without an effect there.
+    assert run("evaluate variants", scored, "-o", tmp_path / "r", *fields).code == 0
+    rows = written(tmp_path / "r")
+    assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
+    assert rows.loc["category=disrupts_site", "variants"] == 5
+    code, _, log = run(
+        "evaluate variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
+    )
+    assert code == 0 and "MYC" not in log
+    rows = written(tmp_path / "r")
+    assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
+    refused(run("evaluate variants", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'")
+
+
+@pytest.fixture
+def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+    """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
+    monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(60))
+    fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
+    bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
+    write_fasta(fasta, [("chr1", bases)])
+    lines = []
+    for number, pos in enumerate(range(50, 350, 15)):
+        effect = ("none", "gain", "loss")[number % 3]
+        ref = bases[pos - 1]
+        info = f"EFFECT={effect};TRACK={TRACKS[number % 2].replace(' ', '%20')};CATEGORY={effect}"
+        lines.append(f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n")
+    truth.write_text("##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines))
+    outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"
+    for output in outputs:
+        words = ("score-variants", "model", truth, "--reference", fasta, "--tracks", "*")
+        assert run(*words, "-o", output).code == 0
+    return truth, *outputs
+
+
+def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """Both formats, and the truth beside the VCF or in it, give the same figures."""
+    truth, vcf, tsv = genuine
+    tables = []
+    for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
+        code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
+        assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
+        tables.append(written(tmp_path / name))
+    for other in tables[1:]:
+        pd.testing.assert_frame_equal(tables[0], other)
+    signs = []
+    with pysam.VariantFile(str(vcf)) as records:
+        for row in records:
+            delta = row.info["BBD_DELTA"][TRACKS.index(row.info["TRACK"].replace("%20", " "))]
+            if row.info["EFFECT"] != "none":
+                signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
+    assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
+
+
+def test_the_truth_of_other_variants(
+    run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
+) -> None:
+    truth, _, tsv = genuine
+    result = run("evaluate variants", scored, "--truth", truth, "-o", tmp_path / "r")
+    refused(result, 1)
+    # A variant that has effects on two tracks counts for each.
+    lines = truth.read_text().splitlines(keepends=True)
+    twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
+    truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
+    code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
+    assert code == 0
+    message(log, "21 variants", "1 excluded: 1 ")
+    refused(run("evaluate variants", tsv, "-o", tmp_path / "x"), 2)
+    text = tsv.with_suffix("")
+    text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
+    result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
+    refused(result, 1)
+    for columns, fault in (
+        ("a:delta", "no column 'a:logodds'"),
+        ("a:delta\ta:logodds\tid", "2 columns called 'id'"),
+    ):
+        text.write_text(f"#contig\tposition\tref\talt\tid\tnote\t{columns}\n")
+        result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
+        refused(result, 1, fault)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("BBD_DELTA,", "OTHER,"),
+        ("BBD_LOGODDS=", "BBD_OTHER="),
+        ("EFFECT=", "EFECT="),
+        ("=-0.5,0.9;", "=-0.5;"),
+        ("=-0.5,0.9;", "=x,0.9;"),
+        ("=-0.5,0.9;", "=nan,0.9;"),
+        ("=none,loss", "=none,loss,loss"),
+        ("##fileformat=VCFv4.2", "junk"),
+    ],
+)
+def test_files_that_will_not_do(run: Run, scored: Path, tmp_path: Path, old: str, new: str) -> None:
+    assert old in scored.read_text()
+    scored.write_text(scored.read_text().replace(old, new))
+    refused(run("evaluate variants", scored, "-o", tmp_path / "out"), 1, "scored.vcf")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
+    refused(run("evaluate variants", scored, "-o", scored), 2)
+    missing = tmp_path / "none.vcf"
+    refused(run("evaluate variants", missing, "-o", tmp_path / "r"), 1)
+    result = run("evaluate variants", scored, "--truth", missing, "-o", tmp_path / "r")
+    refused(result, 1)
+    code, _, text = run("evaluate variants", scored)
+    assert code == 2 and "--output" in text

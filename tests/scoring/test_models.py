@@ -180,13 +180,6 @@ def test_what_is_no_region_or_variant_is_one_sentence(model: Any, genome: Path, 
         assert "\n" not in str(caught.value)
 
 
-def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
-    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
-        (tmp_path / "x.bed").write_text(f"a\t1\t5\n{line}\n")
-        with fails(BigBirdDnaError, "line 2"):
-            promoter.predict_regions(tmp_path / "x.bed", genome)
-
-
 def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
     vcf = home / "x.vcf"
     at = [("a", 1, 2)]
