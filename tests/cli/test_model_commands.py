@@ -20,7 +20,7 @@ from tests.golden.messages import message
 from tests.registry.shelf import installed as installed
 from tests.registry.shelf import make_toy, write_list
 from tests.registry.shelf import shelf as shelf
-from tests.toys import BROKEN_FASTA, random_dna, random_model, small_encoder, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 
 @pytest.fixture
@@ -47,14 +47,6 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
     before = (tmp_path / "n.tsv").read_bytes()
     assert run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv").code == 0
     assert (tmp_path / "n.tsv").read_bytes() == before
-
-
-@pytest.mark.parametrize("kind", ["protein", "empty file", "duplicate name", "binary"])
-def test_files_that_are_no_windows(run: Run, fasta: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
-    data, _ = BROKEN_FASTA[kind]
-    fasta[1].write_bytes(data)
-    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1, fasta[1])
-    assert not (tmp_path / "n.tsv").exists()
 
 
 def test_outputs_that_will_not_do(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
@@ -127,11 +119,6 @@ def test_the_list_is_told(run: Run, installed: Path) -> None:
         assert header == ["#name", "task", "MB", "from", "license", "description"]
         assert row == ["toy", "promoter", "0.1", "bundled", "free for all", "A toy"]
     assert not list(Path().iterdir())
-
-
-def test_the_default_place_is_in_models(run: Run, installed: Path) -> None:
-    assert silent(run)("fetch-model", "toy").code == 0
-    assert Path("models/toy/config.json").is_file()
 
 
 def test_commands_take_the_name_of_a_bundled_model(run: Run, installed: Path) -> None:

@@ -75,16 +75,6 @@ def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     return pd.read_csv(output / "promoters.tsv", sep="\t")
 
 
-def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
-    frame = pd.read_parquet(files["permuted"])
-    frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")
-    words = ("--predictions", f"permuted={tmp_path / 'negatives.parquet'}", "-o", tmp_path / "r")
-    run("evaluate promoters", *words)
-    header, line = (tmp_path / "r" / "promoters.tsv").read_text().splitlines()
-    row = dict(zip(header.split("\t"), line.split("\t"), strict=True))
-    assert row["note"] == "no positives" and row["auroc"] == row["f1_high"] == ""
-
-
 @pytest.fixture
 def bits(tmp_path: Path) -> Path:
     """A table of two splits: on the test contigs the model is ahead of one rival of two."""
