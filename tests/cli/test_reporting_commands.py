@@ -208,11 +208,6 @@ def test_summary_says_what_became_of_the_promoters(tmp_path):
     message(text, "2,164", "4,802", "2,638", "2,635", "3 duplicates")
 
 
-def test_summary_of_what_there_is(model_dir):
-    text = run("report summary", "--pretraining", model_dir / "metrics.json")
-    assert "Report" not in text and "Pretraining" in text
-
-
 # Summaries of tracks and variants
 
 Summary = Callable[..., tuple[str, pd.DataFrame]]

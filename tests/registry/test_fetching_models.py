@@ -170,14 +170,6 @@ def test_other_names_are_paths(installed: Path, name: str) -> None:
         bigbird_dna.load(name)
 
 
-def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -> None:
-    served(installed, server)
-    with fails(ModelError):
-        bigbird_dna.load("toy")
-    fetch_model("toy", None, installed, LIMITS)
-    assert bigbird_dna.load("models/toy").task == "promoter"
-
-
 def test_publishing_a_fetched_model_gives_the_same_archive(shelf: Path) -> None:
     """Its own card stays, also one that was edited."""
     fetched = fetch_model("toy", catalog=shelf)
