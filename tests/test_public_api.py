@@ -123,19 +123,6 @@ def test_tracks_of_several_bins(home: Path) -> None:
     assert [track.name for track in chromatin.tracks] == ["one", "two"]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_an_embedding_is_the_encoders_output(home: Path, pooling: str) -> None:
-    model = bigbird_dna.load(home / "promoter")
-    sequence = random_dna(50, 3)
-    ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sequence), model.tokenizer.sep_id]
-    with torch.inference_mode():
-        hidden = model.network.encoder(torch.tensor([ids]), torch.tensor([len(ids)]))[0]
-    expected = hidden.mean(0) if pooling == "mean" else hidden[0]
-    found = model.embed([sequence, "ACGT" * 12], pooling=pooling, device="cpu")
-    assert found.shape == (2, 16)
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)
-
-
 def test_what_has_no_embedding_says_so(home: Path) -> None:
     with fails(ModelError):
         bigbird_dna.load(home / "ensemble").embed(["ACGT"])

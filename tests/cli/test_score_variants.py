@@ -205,19 +205,6 @@ def test_an_index_lies_beside_the_file_that_a_link_leads_to(
     assert not beside.is_symlink()
 
 
-def test_contigs_by_other_names_and_no_records(run: Run, fasta: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.vcf"
-    empty.write_text(HEADER)
-    result = run(empty, "--reference", fasta)
-    assert result.code == 0 and table(result.out) == []
-    with pysam.FastaFile(str(fasta)) as genome:
-        base = genome.fetch("chr1", 99, 100)
-    other = tmp_path / "other.vcf"
-    other.write_text(HEADER + line("1", 100, base, "T" if base != "T" else "G"))
-    result = run(other, "--reference", fasta)
-    assert "BBD_MAX=" in result.out and "CONTIG" not in table(result.out)[0]["INFO"]
-
-
 def test_a_vcf_of_another_genome(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
     """None of its contigs fits: an error that names both sides. Some don't: each of their records says so."""
     other, out = tmp_path / "other.vcf", tmp_path / "out.vcf"
@@ -286,13 +273,10 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     assert len(before) == 2
 
 
-def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path) -> None:
     words = (vcf, "--reference", fasta)
     refused(run(*words, window=40), 2)
     assert run(*words, "--offsets", 1, window=1).code == 0
-    plain = tmp_path / "plain.fa.gz"
-    plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
-    refused(run(vcf, "--reference", plain), 1, plain)
     assert run(vcf).code == 2, "--reference is needed"
 
 

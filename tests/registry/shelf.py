@@ -4,8 +4,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from bigbird_dna.model import catalog
+from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.registry.card import Publication
@@ -75,3 +78,19 @@ def make_shelf(home: Path, task: str = "promoter") -> Path:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         archive.extractall(home / "models")
     return write_list(home / "models.yaml", {"toy": entry})
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list with a bundled model; the working directory is beside it."""
+    made = make_shelf(tmp_path / "shelf")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return made
+
+
+@pytest.fixture
+def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The list as the package's."""
+    monkeypatch.setattr(catalog, "load_published", lambda: Published(shelf))
+    return shelf

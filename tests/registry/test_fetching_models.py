@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
-from bigbird_dna.model import catalog
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.registry.publishing import fetch_model, pack, packed, unpack
 from tests.faults.server import LIMITS, FaultyServer, Site, running
 from tests.golden.messages import fails
-from tests.registry.shelf import make_shelf, make_toy, publish, write_list
+from tests.registry.shelf import installed as installed
+from tests.registry.shelf import make_toy, publish, write_list
+from tests.registry.shelf import shelf as shelf
 from tests.toys import random_dna
 
 
@@ -30,15 +31,6 @@ from tests.toys import random_dna
 def server() -> Iterator[FaultyServer]:
     with running() as server:
         yield server
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A list with a bundled model; the working directory is beside it."""
-    made = make_shelf(tmp_path / "shelf")
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return made
 
 
 def served(shelf: Path, server: FaultyServer, *faults: str, always: str | None = None) -> Site:
@@ -158,13 +150,6 @@ def test_faults_of_usage_and_of_the_list(shelf: Path) -> None:
     refused(shelf, ModelError, "gone")
 
 
-@pytest.fixture
-def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The list as the package's."""
-    monkeypatch.setattr(catalog, "load_published", lambda: Published(shelf))
-    return shelf
-
-
 def test_a_bundled_model_is_loaded_by_its_name(installed: Path) -> None:
     model = bigbird_dna.load("toy")
     assert model.path == installed.parent / "models/toy"
@@ -183,14 +168,6 @@ def test_a_path_that_is_there_wins_over_a_name(installed: Path) -> None:
 def test_other_names_are_paths(installed: Path, name: str) -> None:
     with fails(BigBirdDnaError):
         bigbird_dna.load(name)
-
-
-def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -> None:
-    served(installed, server)
-    with fails(ModelError):
-        bigbird_dna.load("toy")
-    fetch_model("toy", None, installed, LIMITS)
-    assert bigbird_dna.load("models/toy").task == "promoter"
 
 
 def test_publishing_a_fetched_model_gives_the_same_archive(shelf: Path) -> None:

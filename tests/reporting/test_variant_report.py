@@ -99,7 +99,7 @@ def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     text = (tmp_path / "a.svg").read_text()
     ElementTree.fromstring(text)
-    for label in ("strong (60)", "weak (60)") if places else ("gain (60)",):
+    for label in ("disrupts_site (60)", "flanking (60)") if places else ("gain (60)",):
         assert f"<!-- {label} -->" in text
     # As many variants as there may be, the file stays small.
     many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]

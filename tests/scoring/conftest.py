@@ -7,21 +7,14 @@ import pytest
 
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from bigbird_dna.model.settings import NamedTrack, PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
+from tests import test_public_api as public
 from tests.toys import VCF, random_dna, random_model, small_encoder
 
-PROMOTER = PromoterSettings(
-    upstream=40, downstream=20, pooling="mean", jitter=4, views=2, base_positions=True
-)
-CHROMATIN = ChromatinSettings(
-    window=120,
-    bin=20,
-    pooling="bin",
-    bin_layers=1,
-    members=1,
-    tracks=tuple(NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk")),
-)
+PROMOTER = public.PROMOTER.model_copy(update={"base_positions": True})
+TRACKS = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk"))
+CHROMATIN = public.CHROMATIN.model_copy(update={"tracks": TRACKS})
 RECORDS = {
     "long": random_dna(900, 2),
     "short": random_dna(45, 3),

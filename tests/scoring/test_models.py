@@ -568,7 +568,7 @@ def test_each_base_has_the_vector_of_its_token(model: Any) -> None:
     np.testing.assert_array_equal(series["b"], found[1])
 
 
-def test_per_base_against_the_encoder(promoter: Any) -> None:
+def test_embeddings_against_the_encoder(promoter: Any) -> None:
     import torch
 
     text = random_dna(50, 3)
@@ -580,6 +580,8 @@ def test_per_base_against_the_encoder(promoter: Any) -> None:
     for place in range(50):
         token = int(np.searchsorted(offsets, place, side="right")) - 1
         np.testing.assert_allclose(found[place], hidden[1 + token], atol=1e-5, rtol=1e-5)
+    cls, mean = (promoter.embed([text, "ACGT" * 12], pooling=pooling)[0] for pooling in ("cls", "mean"))
+    np.testing.assert_allclose([cls, mean], [hidden[0], hidden.mean(0)], atol=1e-5)
 
 
 def test_what_per_base_cannot_do_says_so(promoter: Any) -> None:
