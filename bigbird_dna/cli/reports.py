@@ -88,7 +88,7 @@ def auc_report(
 
 def _medians(row: dict[Hashable, Any]) -> str:
     medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
-    out = f", {row['left_out']:,} excluded" if row["left_out"] else ""
+    out = f", {row['n_excluded']:,} excluded" if row["n_excluded"] else ""
     return f"{row['group']}: {medians if row['tracks'] else ''}{row['tracks']:,} tracks{out}"
 
 

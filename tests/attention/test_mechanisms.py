@@ -200,7 +200,7 @@ def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: P
     }
     assert rows["decaying"]["attention"] == "decaying" and rows["decaying"]["difference"] is not None
     assert rows["decaying"]["steps"] == 2 and rows["decaying"]["tokens_per_second"] > 0
-    assert rows["decaying"]["time_steps"] >= 1
+    assert rows["decaying"]["matched_time_steps"] >= 1
 
 
 def test_a_model_whose_mechanism_is_not_installed_is_refused(

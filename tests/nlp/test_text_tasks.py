@@ -331,7 +331,7 @@ FAULTY: list[tuple[Any, Any, str]] = [
     (ClassificationRecord, gzip.compress(b'{"text": "a"}\n' * 1000)[:-20], ""),
     (ClassificationRecord, b'{"text": "a"}\n{"text": ', "line 2"),
     (ClassificationRecord, b'{"text": "a"}\n[1]\n', "line 2"),
-    (ClassificationRecord, b'{"text": "a", "text": "b"}\n', "line 1: not JSON: key 'text'"),
+    (ClassificationRecord, b'{"text": "a", "text": "b"}\n', "line 1: not JSON: duplicate key 'text'"),
     (ClassificationRecord, {"text": "a", "lable": "b"}, "line 1: unknown key 'lable'"),
     *(
         (ClassificationRecord, content, "line 1: text")

@@ -221,18 +221,18 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "simulated-region": ({"genome": {"test": ["demo6:1-9"]}}, "'demo6:1-9'"),
     "no-scoring-model": (
         {"promoters": {**PERMUTED, "shuffled_label_control": None}},
-        "example_scan.negative_set: 'genomic'",
+        "example_scan.negative_set 'genomic'",
     ),
     "bundle-is-published": ({"chromatin": {"data": {"tracks": "deepsea"}}}, "negative_fraction"),
     "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
     "study-set": (
         {"pretraining_study": {"seeds": [1]}, "promoters": {**PERMUTED, "shuffled_label_control": None}}
         | {"example_scan": {"negative_set": "permuted"}},
-        "pretraining_study.negative_set: 'genomic'",
+        "pretraining_study.negative_set 'genomic'",
     ),
     "study-longer": (
         {"pretraining_study": RANDOM | {"random_long_steps": 300}},
-        "pretraining_study.random_long_steps: 300",
+        "pretraining_study.random_long_steps 300",
     ),
     "study-no-longer": ({"pretraining_study": RANDOM}, "study"),
     "study-task": (

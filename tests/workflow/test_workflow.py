@@ -121,7 +121,7 @@ def test_captions_exist() -> None:
 
 
 def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, study_run: str) -> None:
-    for text, parts in ((study_run, PARTS), (demo_run, {**PARTS, "What pretraining buys": ()})):
+    for text, parts in ((study_run, PARTS), (demo_run, {**PARTS, "Effect of pretraining": ()})):
         (command,) = re.findall("bigbird-dna report run (.*) --benchmarks", text)
         config, *shown = command.split()
         assert config == "results/demo/config/report.yaml"
