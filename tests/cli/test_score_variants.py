@@ -273,10 +273,13 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     assert len(before) == 2
 
 
-def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path) -> None:
+def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
     words = (vcf, "--reference", fasta)
     refused(run(*words, window=40), 2)
     assert run(*words, "--offsets", 1, window=1).code == 0
+    plain = tmp_path / "plain.fa.gz"
+    plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
+    refused(run(vcf, "--reference", plain), 1, plain)
     assert run(vcf).code == 2, "--reference is needed"
 
 
