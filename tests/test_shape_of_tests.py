@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-MOST_LINES = 50_218  # of all tests; this only ever goes down
+MOST_LINES = 47947  # of all tests; this only ever goes down
 MOST_SENTENCES = 0  # in assertions: they are stored messages
 # Of other packages, which have no public name for it.
 OTHERS = {

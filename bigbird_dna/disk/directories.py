@@ -43,7 +43,7 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
     path = Path(path)
     _check_location(path, inputs)
     if strange := _foreign(path):
-        raise UsageError(f"-o {path}: {strange}. Move or delete it, or choose another -o")
+        raise UsageError(f"{path}: {strange}. Move or delete it, or choose another output")
     make_parent(path)
     with scratch_directory(path.parent, path):
         pass
@@ -73,7 +73,7 @@ def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
     path = Path(path)
     _check_inside(path, inputs)
     if path.exists() and not path.is_dir():
-        raise UsageError(f"-o {path}: must be a directory, not a file")
+        raise UsageError(f"{path}: must be a directory, not a file")
     make_parent(path / MARKER)
     with _incoming(path, path) as temporary:
         yield temporary
@@ -98,7 +98,7 @@ def _move_into(path: Path, temporary: Path) -> None:
         if (target.exists() or target.is_symlink()) and not _is_ours(target, known.get(name, [])):
             raise UsageError(
                 f"{target} exists and was not written by bigbird-dna, or was changed since. "
-                "Move or delete it, or choose another -o"
+                "Move or delete it, or choose another output"
             )
     new = {name: [checksum(temporary / name)] for name in names}
     # Until all files are moved, old and new ones are listed, so that a killed run can be repeated.
@@ -111,25 +111,25 @@ def _move_into(path: Path, temporary: Path) -> None:
 
 def _check_location(path: Path, inputs: Iterable[Path]) -> None:
     if path.is_symlink():
-        raise UsageError(f"-o {path}: must not be a symbolic link; name its target directory")
+        raise UsageError(f"{path}: must not be a symbolic link; name its target directory")
     if path.exists() and not path.is_dir():
-        raise UsageError(f"-o {path}: must be a directory, not a file")
+        raise UsageError(f"{path}: must be a directory, not a file")
     real, working = path.resolve(), Path.cwd().resolve()
     if real == working or real in working.parents:
-        raise UsageError(f"-o {path}: must not be the current directory or one that contains it")
+        raise UsageError(f"{path}: must not be the current directory or one that contains it")
     if path.exists() and path.is_mount():
-        raise UsageError(f"-o {path}: must not be a mount point; name a directory in it")
+        raise UsageError(f"{path}: must not be a mount point; name a directory in it")
     inputs = [Path(one) for one in inputs]
     for one in inputs:
         if one.exists() and real in (one.resolve(), *one.resolve().parents):
-            raise UsageError(f"-o {path}: must not be or contain the input {one}")
+            raise UsageError(f"{path}: must not be or contain the input {one}")
     _check_inside(path, inputs)
 
 
 def _check_inside(path: Path, inputs: Iterable[Path]) -> None:
     for one in inputs:
         if Path(one).is_dir() and Path(one).resolve() in path.resolve().parents:
-            raise UsageError(f"-o {path}: must not be inside the input {one}")
+            raise UsageError(f"{path}: must not be inside the input {one}")
 
 
 def _foreign(path: Path, *, contents: bool = True) -> str:

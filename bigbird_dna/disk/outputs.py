@@ -92,7 +92,7 @@ def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], defaul
     if ending and not is_special(output):
         known = ", ".join(one for endings in formats.values() for one in endings)
         raise UsageError(
-            f"-o {output}: {ending} is not the suffix of a known format; use one of {known}, "
+            f"{output}: {ending} is not the suffix of a known format; use one of {known}, "
             "or specify the format with --format"
         )
     return default
@@ -111,14 +111,14 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     if output is None:
         return
     if output.is_dir():
-        raise UsageError(f"-o {output}: must be a file, not a directory")
+        raise UsageError(f"{output}: must be a file, not a directory")
     if not output.parent.is_dir():
-        raise UsageError(f"-o {output}: directory {output.parent} does not exist")
+        raise UsageError(f"{output}: directory {output.parent} does not exist")
     for path in (Path(one) for one in inputs if isinstance(one, (str, Path))):
         if output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"-o {output}: would overwrite the input file")
+            raise UsageError(f"{output}: would overwrite the input file")
         if path.is_dir() and path.resolve() in output.resolve().parents:
-            raise UsageError(f"-o {output}: must not be inside the input {path}")
+            raise UsageError(f"{output}: must not be inside the input {path}")
     if not is_special(output):
         with scratch_directory(output.resolve().parent, output):
             pass

@@ -345,7 +345,7 @@ def extract_contig(
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
     if reference.exists() and output.exists() and output.samefile(reference):
-        raise UsageError(f"-o {output}: would overwrite the input file")
+        raise UsageError(f"{output}: would overwrite the input file")
     with Reference(reference) as genome:
         place = find_named_region(contig, genome.contigs, assembly, "extract")
         if place is None:

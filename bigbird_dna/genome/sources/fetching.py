@@ -149,7 +149,7 @@ def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits =
     source = find_source(key)
     local = _local_file(source, data_dir)
     if output.exists() and not output.is_file():
-        raise UsageError(f"-o {output}: must be a regular file or not exist")
+        raise UsageError(f"{output}: must be a regular file or not exist")
     check_writable(output)
     if local is not None:
         _copy(source, local, output)
