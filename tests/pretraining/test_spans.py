@@ -284,7 +284,7 @@ MISTAKES: dict[str, tuple[list[str], list[object], int, list[str]]] = {
     "long spans": (["bases"], ["--span", 6], 2, ["span 6", "5"]),
     "no contig": (["bases"], ["--contig", "chr9"], 1, ["genome.fa.gz: ", "'chr9'", "a, b, c"]),
     "no excluded contig": (["bases"], ["--exclude", "z"], 1, ["'z'"]),
-    "few places": (["bases"], ["--spans", 20_000], 1, ["14,980 spans of 2", "20 known bases on both", "20,000"]),
+    "few places": (["bases"], ["--spans", 20_000], 1, ["14,980 spans", "20 known bases on", "20,000"]),
     "nothing to learn": (["bases"], ["--exclude", "b", "--exclude", "c"], 1, ["have 0 bases"]),
     "output": (["bases"], ["-o", "/nowhere/out.tsv"], 2, ["/nowhere"]),
     "no numbers": (["broken"], ["--spans", 4, "--span", 1, "--context", 9], 1, ["broken: "]),
