@@ -166,9 +166,8 @@ def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: flo
         start, end = max(gene.start, track.start), min(gene.end, track.end)
         if gene.contig != track.contig or start >= end:
             continue
-        forward, bases = gene.strand == "+", end - start
-        height = 0.74 if forward else 0.26
-        x, dx = (start, bases) if forward else (end, -bases)
+        bases = end - start
+        height, x, dx = (0.74, start, bases) if gene.strand == "+" else (0.26, end, -bases)
         head = min(bases, length / 120) / scale
         axis.arrow(
             x / scale, height, dx / scale, 0, width=0.4, head_width=0.4, head_length=head, linewidth=0,

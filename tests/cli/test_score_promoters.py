@@ -1,6 +1,6 @@
 """`score-promoters` through the real command, with a tiny model of random weights.
 
-What rows are made of is judged in `tests/scoring`.
+The content of rows is tested in `tests/scoring`.
 """
 
 import gzip

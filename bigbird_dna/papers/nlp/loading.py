@@ -192,6 +192,7 @@ def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[dict[
 NAMES = _words("ba de fi go ku la", "ber dan kil mos")
 VALUES = _words("me no ri tu sha wo", "ber dan kil mos")
 QUESTION_FILLERS = _words("ce ju pa vi ze xo", "ber dan kil mos")
+_LINK = "knows"  # verb of sentences that link two names
 CHAINS = {1: 4, 2: 4}
 """Hops → number of names in a document; a model that cannot see the question is right for one of them."""
 PARAGRAPH_SENTENCES = 6
@@ -228,7 +229,7 @@ def _question_record(
         [f"{names[chain]} is {values[chain]}."]
         if hops == 1
         else [
-            " ".join((names[chain], "knows", f"{names[chains + chain]}.")),
+            f"{names[chain]} {_LINK} {names[chains + chain]}.",
             f"{names[chains + chain]} is {values[chain]}.",
         ]
         for chain in range(chains)
