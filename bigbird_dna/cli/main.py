@@ -81,6 +81,7 @@ def end_output(code: int) -> int:
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 _AGAIN = 5.0  # seconds
+_IMPORTING = 0.05  # seconds
 
 
 class _Signals:
@@ -123,17 +124,27 @@ class _Signals:
         """Stop raising the exception of a signal again, because the command has ended."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _receive(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = number
         if not self.working:  # nothing to clean up; an interrupted import would print a traceback
             os._exit(self.exit_code)
-        # Some code, such as finalizers, swallows exceptions: the exception is raised until it propagates.
         signal.signal(signal.SIGALRM, self._again)
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
-        self._again()
+        self._again(number, frame)
 
-    def _again(self, *_: object) -> None:
+    def _again(self, _: int, frame: FrameType | None) -> None:
+        # An exception in the import of a C++ library, such as torch, would abort the process.
+        if _is_import(frame):
+            signal.setitimer(signal.ITIMER_REAL, _IMPORTING)
+            return
+        # Some code, such as finalizers, swallows exceptions: the exception is raised until it propagates.
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(self.exit_code)
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def main() -> NoReturn:
