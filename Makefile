@@ -4,6 +4,7 @@ PYTHON ?= python3
 CORES ?= 2
 
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 INSTALLED := .venv/.installed
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 SNAKEFILES := Snakefile workflow
@@ -31,11 +32,15 @@ help:
 
 install: $(INSTALLED)
 
+# uv chooses the build of PyTorch by the machine: CUDA libraries (some 4 GB) only where there is an NVIDIA driver.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "make install: needs Python 3.11 or later; name one with PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend auto -c constraints.txt torch 2>/dev/null \
+		|| echo "make install: PyTorch's own package index cannot be reached; pip installs its default build" >&2
+	$(INSTALL) -e '.[dev]'
 	touch $@
 
 # Where the results are, the configuration says; its name may hold blanks.
@@ -67,14 +72,14 @@ test-slow: $(INSTALLED)
 # Without root, apt-get or the plugin its tests are skipped, and say why. CLUSTER names some of them.
 test-cluster: $(INSTALLED)
 	@$(BIN)/python -c 'import snakemake_executor_plugin_slurm' 2>/dev/null \
-		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]' \
+		|| $(INSTALL) -e '.[slurm]' \
 		|| echo "make test-cluster: the Slurm plugin of Snakemake can't be installed here" >&2
 	$(BIN)/python -m pytest -m cluster -rs $(CLUSTER)
 
 # Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
 fuzz: $(INSTALLED)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null \
-		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' \
+		|| $(INSTALL) -e '.[fuzz]' \
 		|| echo "make fuzz: atheris can't be installed here; files are chosen by mutation alone" >&2
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --readers "$(FUZZ_READERS)" --seed $(FUZZ_SEED) \
 		--jobs $(CORES) $(if $(FUZZ_TABLE),--json $(FUZZ_TABLE))
