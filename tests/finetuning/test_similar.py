@@ -120,7 +120,7 @@ def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Pa
     assert some.sum() > 4
 
 
-def test_ties_share_their_labels_and_without_a_neighbour_the_share_of_all_is_predicted() -> None:
+def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> None:
     rng = np.random.default_rng(1)
     a, b, c = ("".join(rng.choice(list("ACGT"), 90)) for _ in range(3))
     learned = TextWindows([a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]])

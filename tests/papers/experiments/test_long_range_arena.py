@@ -235,7 +235,7 @@ def test_paths_that_hardly_fit() -> None:
         draw(random.Random(1), PathfinderConfig(size=20, dashes=30))
 
 
-def test_no_dash_touches_one_that_is_not_its_neighbour() -> None:
+def test_no_dash_touches_one_that_is_not_its_neighbor() -> None:
     for one in drawings(PICTURES, "valid", 3):
         middles = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in one.dashes]
         assert min(math.dist(p, q) for n, p in enumerate(middles) for q in middles[:n]) > 2.5
