@@ -37,7 +37,7 @@ from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, meant
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
@@ -377,8 +377,9 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         check_fractions(path, rows)
     check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):
-        made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
-        raise DataError(f"{path}: no negative set {negative_set!r}; sets are {made}")
+        made = sorted(set(rows["negative_set"]) - {POSITIVE})
+        sets = f"{', '.join(made)}{meant(negative_set, made)}"
+        raise DataError(f"{path}: no negative set {negative_set!r}; sets are {sets}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
         chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()

@@ -16,7 +16,7 @@ import numpy as np
 
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.errors import DataError, meant, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,7 +225,7 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
     for name in columns:
         if name not in table.columns:
             found = shortened(", ".join(map(str, table.columns)), 300)
-            raise DataError(f"{path}: no column {name!r} (found: {found})")
+            raise DataError(f"{path}: no column {name!r} (found: {found}){meant(name, table.columns)}")
 
 
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

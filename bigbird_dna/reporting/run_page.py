@@ -16,7 +16,7 @@ import yaml
 from bigbird_dna.config import Config
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.tables import Schema, columns, read_table, read_text_table
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, meant
 from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.track_page import render_page, resource
 
@@ -57,7 +57,8 @@ def run_report(
     found: dict[str, Path] = {}
     for path in paths:
         if path.name not in known:
-            raise UsageError(f"{path}: not shown in a run report; accepted names: {', '.join(known)}")
+            accepted = f"{', '.join(known)}{meant(path.name, known)}"
+            raise UsageError(f"{path}: not shown in a run report; accepted names: {accepted}")
         if path.name in found:
             raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
         found[path.name] = path

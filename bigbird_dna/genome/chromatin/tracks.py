@@ -16,13 +16,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
-from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
+from bigbird_dna.errors import ConfigError, DataError, UsageError, nearest, shortened
 from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
@@ -227,12 +226,11 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
 
 
 def _near(tracks: Sequence[Track], element: str) -> str:
-    known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
     # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
     parts = {text for track in tracks for text in (track.cell, track.target)} - {"", "None"}
-    known = {text.casefold(): f"*{text}*" for text in sorted(parts)} | known
-    near = [known[text] for text in get_close_matches(element.casefold(), known, cutoff=0.6)]
-    if near:
+    known = {text: f"*{text}*" for text in sorted(parts)}
+    known |= {text: text for track in tracks for text in (track.group, track.name)}
+    if near := [known[text] for text in nearest(element, known, 3)]:
         return f"; similar are {', '.join(map(repr, near))}"
     return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
 

@@ -18,7 +18,7 @@ from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.tables import json_rows, write_tsv
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, meant
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
@@ -271,7 +271,8 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
         if name not in known:
-            raise DataError(f"{tracks.table}: no track {name!r} (found: {', '.join(known)})")
+            found = f"(found: {', '.join(known)}){meant(name, known)}"
+            raise DataError(f"{tracks.table}: no track {name!r} {found}")
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
         raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")
