@@ -118,8 +118,8 @@ class Mechanism:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = self.options.model_fields
-            options = f"its options are: {', '.join(known) or 'none'}{meant(key, known)}"
-            raise ValueError(f"{self.name} has no option {key!r}; {options}")
+            listed = f"its options are: {', '.join(known) or 'none'}{meant(key, known)}"
+            raise ValueError(f"{self.name} has no option {key!r}; {listed}")
         message = first["msg"].removeprefix("Value error, ")
         value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ValueError(f"{key}: {message}{value}" if key else message)

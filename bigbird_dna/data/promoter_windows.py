@@ -37,6 +37,7 @@ from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import ConfigError, DataError, meant
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
@@ -45,7 +46,10 @@ from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, win
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 
-COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+WINDOWS = Schema(
+    columns("text contig", "count start end", "text strand split negative_set", "count pair", "text name")
+)
+COLUMNS = WINDOWS.names
 
 PARTS = 20
 CHANGED = 12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.disk.tables import Column, Schema
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
@@ -22,15 +22,20 @@ BOUNDS = (0.3, 0.5, 0.8)
 """Default bounds: 65 %, 75 % and 90 % identical bases, or a copy of this fraction of the window."""
 
 ALL = "all"
-_COUNTS = ("start", "end", "pair", "label")
-
-
-def nearest_schema(columns: Iterable[str], key: Sequence[str] = ()) -> Schema:
-    """Return the schema of a table of nearest windows with these columns; `key` identifies a window."""
-    kinds = {SIMILARITY: Column(SIMILARITY, low=0, high=1)} | {
-        name: Column(name, "whole") for name in _COUNTS
-    }
-    return Schema([kinds.get(name, Column(name, "text")) for name in columns], key)
+_END = "text orientation"
+_PLACE = ("text nearest_contig", "optional nearest_start nearest_end")
+_WINDOW = ("text contig", "count start end", "text strand split negative_set", "count pair label")
+# Tables of nearest windows: of FASTA records, of promoter windows and of bins.
+NEAREST_RECORDS = Schema(columns("text name", f"fraction {SIMILARITY}", "text nearest", _END))
+NEAREST_BINS = Schema(
+    columns("text contig", "count start end", "text split", f"fraction {SIMILARITY}", *_PLACE, _END)
+)
+NEAREST_PROMOTERS = Schema(
+    columns(
+        *(*_WINDOW, f"fraction {SIMILARITY}", *_PLACE),
+        *("text nearest_strand nearest_set", "optional nearest_label", _END),
+    )
+)
 
 
 class Strata:

@@ -91,6 +91,9 @@ class Schema:
 _KINDS = {
     "text": Column("", "text"),
     "count": Column("", "whole", low=0),
+    "optional": Column("", "whole", low=0, missing=True),
+    "number": Column(""),
+    "fraction": Column("", low=0, high=1),
     "metric": Column("", missing=True),
     "estimate": Column("", "estimate", missing=True),
 }
@@ -99,8 +102,8 @@ _KINDS = {
 def columns(*groups: str) -> list[Column]:
     """Make columns from groups of a kind and names, such as "count n positives".
 
-    Kinds are text, count (a whole number from 0), metric (a number that may be undefined) and estimate (such
-    a number with its interval).
+    Kinds are text, count (a whole number from 0), optional (a count that may be missing), number, fraction,
+    metric (a number that may be undefined) and estimate (such a number with its interval).
     """
     return [_KINDS[kind]._replace(name=name) for kind, *names in map(str.split, groups) for name in names]
 

@@ -17,7 +17,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
-from bigbird_dna.disk.tables import json_rows, write_tsv
+from bigbird_dna.disk.tables import Column, Schema, columns, json_rows, write_table
 from bigbird_dna.errors import DataError, meant
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
@@ -95,11 +95,12 @@ def ablation_report(
         _read_costs(section, costs),
     )
     table = pd.DataFrame([_row(found, name) for name in found.names])
+    schemas = ablation_schemas([*found.tracks])
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
     further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
     bits = [path for files in (*lengths.values(), time) for path in files.values()]
     with into_directory(output, [*bits, *costs.values(), *(tracks.files if tracks else ())]) as files:
-        write_tsv(files / "ablation.tsv", table)
+        write_table(files / "ablation.tsv", table, schemas["mechanisms"])
         content: dict[str, Any] = {
             "title": TITLE,
             "reference": reference,
@@ -110,7 +111,7 @@ def ablation_report(
         pages = [_page(TITLE, table)]
         mechanism_figure(found, files / "ablation.svg")
         for key, (title, rows) in further.items():
-            write_tsv(files / f"ablation_{key}.tsv", rows)
+            write_table(files / f"ablation_{key}.tsv", rows, schemas[key])
             pages.append(_page(title, rows))
             content[key] = json_rows(rows)
         if "lengths" in further:
@@ -118,6 +119,28 @@ def ablation_report(
         write_json(files / "ablation.json", content)
         (files / "ablation.md").write_text("\n".join([*pages, _notes(found)]), encoding="utf-8")
     return table
+
+
+def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
+    """Return the schemas of `ablation.tsv` ("mechanisms") and of the tables of seeds and lengths."""
+    bits, cost = "estimate bits_per_base difference", "metric tokens_per_second seconds_per_step peak_mib"
+    mechanism = columns(
+        *("text mechanism attention paper_table1_row", "count seeds steps", bits, "number seconds"),
+        *("count matched_time_steps", "estimate matched_time_bits_per_base matched_time_difference"),
+        *("number matched_time_seconds", cost),
+    )
+    # Names of tracks may contain spaces.
+    estimates = [
+        Column(f"{of}auroc_{one}", "estimate", missing=True) for one in tracks for of in ("", "delta_")
+    ]
+    areas = [Column(f"auroc_{one}", missing=True) for one in tracks]
+    seeds = columns("text mechanism", "count seed", "metric bits_per_base matched_time_bits_per_base")
+    lengths = ("count tokens", "text mechanism", "count steps", bits, cost, "metric published_perplexity")
+    return {
+        "mechanisms": Schema([*mechanism, *estimates, *columns("metric published_masked_accuracy")]),
+        "seeds": Schema([*seeds, *areas]),
+        "lengths": Schema(columns(*lengths)),
+    }
 
 
 def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:

@@ -18,7 +18,7 @@ from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
@@ -144,6 +144,11 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
     return found
 
 
+PROBES = Schema(
+    columns("text weights", "optional layer", "estimate auroc delta_auroc", "number inverse_penalty")
+)
+
+
 class Probed(NamedTuple):
     """A probe with its predictions of the test windows."""
 
@@ -175,7 +180,7 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
     # Nullable integers, because k-mers have no layer.
     table = pd.DataFrame(rows).astype({"layer": "Int64"})
     with into_directory(output) as files:
-        write_tsv(files / "probes.tsv", table)
+        write_table(files / "probes.tsv", table, PROBES)
         _figure(table, files / "probes.svg")
     return table
 

@@ -13,7 +13,7 @@ import pandas as pd
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
 from bigbird_dna.data.predictions import negative_set_of
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.comparing import (
     ArmModel,
@@ -41,6 +41,12 @@ _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
+STUDY = Schema(
+    columns(
+        *("text task", "number share", "text start", "count seeds examples steps"),
+        *("metric auroc auroc_min auroc_max", "estimate delta_auroc", "metric minutes pretraining_minutes"),
+    )
+)
 
 
 class PretrainingStudy(Experiment):
@@ -119,7 +125,7 @@ def study_report(
     sentences = write_sentences(found, seconds, benchmarks)
     inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
     with into_directory(output, inputs) as files:
-        write_tsv(files / "study.tsv", study_table(found, seconds))
+        write_table(files / "study.tsv", study_table(found, seconds), STUDY)
         share_figure(found, files / "study.svg")
         steps_figure(found, files / "study_steps.svg")
         (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
