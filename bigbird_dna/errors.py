@@ -87,7 +87,8 @@ def meant(name: object, known: Iterable[object]) -> str:
 
 def one_of(value: object, choices: Iterable[str]) -> str:
     """Return the end of a message about a value that is not one of its choices."""
-    return f"must be one of {', '.join(choices) or '(none)'}{meant(value, choices)}"
+    listed = ", ".join(choices) or "(none)"
+    return f"must be one of {shortened(listed, 600)}{meant(value, choices)}"
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.disk.tables import Schema, columns
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
@@ -26,15 +26,14 @@ _END = "text orientation"
 _PLACE = ("text nearest_contig", "optional nearest_start nearest_end")
 _WINDOW = ("text contig", "count start end", "text strand split negative_set", "count pair label")
 # Tables of nearest windows: of FASTA records, of promoter windows and of bins.
-NEAREST_RECORDS = Schema(columns("text name", f"fraction {SIMILARITY}", "text nearest", _END))
-NEAREST_BINS = Schema(
-    columns("text contig", "count start end", "text split", f"fraction {SIMILARITY}", *_PLACE, _END)
-)
-NEAREST_PROMOTERS = Schema(
-    columns(
-        *(*_WINDOW, f"fraction {SIMILARITY}", *_PLACE),
-        *("text nearest_strand nearest_set", "optional nearest_label", _END),
-    )
+NEAREST_RECORDS = Schema.of(f"text name; fraction {SIMILARITY}; text nearest", _END)
+NEAREST_BINS = Schema.of(f"text contig; count start end; text split; fraction {SIMILARITY}", *_PLACE, _END)
+NEAREST_PROMOTERS = Schema.of(
+    *_WINDOW,
+    f"fraction {SIMILARITY}",
+    *_PLACE,
+    "text nearest_strand nearest_set; optional nearest_label",
+    _END,
 )
 
 

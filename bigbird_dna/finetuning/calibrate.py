@@ -32,7 +32,7 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
     text_destination,
 )
-from bigbird_dna.disk.tables import Schema, columns
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
@@ -45,11 +45,9 @@ from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrate
 PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
 RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
-THRESHOLDS = Schema(
-    columns(
-        *("number fdr prior", "metric threshold expected_fdr", "estimate empirical_fdr", "metric recall"),
-        *("optional promoters negatives", "text note"),
-    )
+THRESHOLDS = Schema.of(
+    "number fdr prior; metric threshold expected_fdr; estimate empirical_fdr; metric recall",
+    "optional promoters negatives; text note",
 )
 _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their number
 

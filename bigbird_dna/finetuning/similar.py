@@ -71,7 +71,7 @@ def _log_similarities(what: str, table: pd.DataFrame) -> None:
 
 
 def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
-    """Write the nearest `training` record per `held_out` record (`name similarity nearest orientation`).
+    """Write the nearest `training` record per `held_out` record.
 
     Both are FASTA files of windows, whose lengths may differ. Returns the table.
     """
@@ -96,9 +96,8 @@ def find_nearest_promoters(
 ) -> pd.DataFrame:
     """Write a table with the nearest training window per validation and test window, and return the table.
 
-    Candidates are the training promoters and their negatives of the same set. Columns are those of the
-    predictions files without the probability, then `similarity`, the nearest window's coordinates, set and
-    label, and `orientation`. `predictions` is an output file for the nearest-window baseline.
+    Candidates are the training promoters and their negatives of the same set. `predictions` is an output file
+    for the nearest-window baseline.
     """
     files = [windows / name for name in ("windows.parquet", "labels.npz")]
     _check([reference, *files], output, predictions)
@@ -136,8 +135,7 @@ def find_nearest_bins(
 ) -> pd.DataFrame:
     """Write a table with the nearest training bin per test bin, by the windows around bins; return the table.
 
-    Columns are `contig start end split similarity nearest_contig nearest_start nearest_end orientation`, with
-    the coordinates of bins. Rows are the test bins that metrics are computed on, in their order.
+    Coordinates are those of bins. Rows are the test bins that metrics are computed on, in their order.
     `predictions` is an output `.npy` file (bins, tracks) of the nearest-window baseline. `window` is as in
     `_compared_window`.
     """

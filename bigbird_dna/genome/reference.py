@@ -15,7 +15,7 @@ import pyfaidx
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, scratch_directory
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.errors import DataError, UsageError, error_text, meant
+from bigbird_dna.errors import DataError, UsageError, error_text, meant, one_of
 from bigbird_dna.genome.assembly import (
     ALIAS_HINT,
     CUSTOM,
@@ -385,7 +385,6 @@ def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
     for name in names:
         own = find(name)
         if own is None:
-            known = f"{shown(reference.contigs)}{meant(name, reference.contigs)}"
-            raise DataError(f"{reference.path}: no contig {name!r}; contigs are {known}")
+            raise DataError(f"{reference.path}: no contig {name!r}: {one_of(name, reference.contigs)}")
         found[own] = name
     return [*found]

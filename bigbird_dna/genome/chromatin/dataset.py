@@ -24,7 +24,7 @@ from bigbird_dna.disk.atomic import check_writable, checksum, read_json, write_j
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
-from bigbird_dna.disk.tables import Schema, columns
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.labels import (
@@ -40,7 +40,7 @@ from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Interval, Intervals
 from bigbird_dna.genome.splits import SPLITS, Split, window_start
 
-BINS = Schema(columns("text contig", "count start end", "text split"))
+BINS = Schema.of("text contig; count start end; text split")
 COLUMNS = BINS.names
 FORMAT = 1
 FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 
 from bigbird_dna.config import DEEPSEA, SIMULATED, Config
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shortened, shown
-from bigbird_dna.errors import ConfigError, UsageError, meant
+from bigbird_dna.errors import ConfigError, UsageError, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.transfer import find_fault
 
@@ -228,8 +228,7 @@ def find_source(key: str) -> Source:
 
 
 def _unknown(key: str) -> str:
-    known = sorted(load_sources())
-    return f"unknown source {key!r}; known sources are {', '.join(known)}{meant(key, known)}"
+    return f"unknown source {key!r}: {one_of(key, sorted(load_sources()))}"
 
 
 def deepsea_sources(assembly: str) -> dict[str, Source]:

@@ -17,8 +17,8 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
-from bigbird_dna.disk.tables import Column, Schema, columns, json_rows, write_table
-from bigbird_dna.errors import DataError, meant
+from bigbird_dna.disk.tables import Column, Schema, json_rows, write_table
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
@@ -124,23 +124,20 @@ def ablation_report(
 def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
     """Return the schemas of `ablation.tsv` ("mechanisms") and of the tables of seeds and lengths."""
     bits, cost = "estimate bits_per_base difference", "metric tokens_per_second seconds_per_step peak_mib"
-    mechanism = columns(
-        *("text mechanism attention paper_table1_row", "count seeds steps", bits, "number seconds"),
-        *("count matched_time_steps", "estimate matched_time_bits_per_base matched_time_difference"),
-        *("number matched_time_seconds", cost),
+    names = [f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")]  # may contain spaces
+    mechanisms = Schema.of(
+        f"text mechanism attention paper_table1_row; count seeds steps; {bits}; number seconds",
+        "count matched_time_steps; estimate matched_time_bits_per_base matched_time_difference",
+        f"number matched_time_seconds; {cost}",
+        *(Column(name, "estimate", missing=True) for name in names),
+        "metric published_masked_accuracy",
     )
-    # Names of tracks may contain spaces.
-    estimates = [
-        Column(f"{of}auroc_{one}", "estimate", missing=True) for one in tracks for of in ("", "delta_")
-    ]
-    areas = [Column(f"auroc_{one}", missing=True) for one in tracks]
-    seeds = columns("text mechanism", "count seed", "metric bits_per_base matched_time_bits_per_base")
-    lengths = ("count tokens", "text mechanism", "count steps", bits, cost, "metric published_perplexity")
-    return {
-        "mechanisms": Schema([*mechanism, *estimates, *columns("metric published_masked_accuracy")]),
-        "seeds": Schema([*seeds, *areas]),
-        "lengths": Schema(columns(*lengths)),
-    }
+    seeds = Schema.of(
+        "text mechanism; count seed; metric bits_per_base matched_time_bits_per_base",
+        *(Column(name, missing=True) for name in names[::2]),
+    )
+    lengths = f"count tokens; text mechanism; count steps; {bits}; {cost}; metric published_perplexity"
+    return {"mechanisms": mechanisms, "seeds": seeds, "lengths": Schema.of(lengths)}
 
 
 def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:
@@ -294,8 +291,7 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
         if name not in known:
-            found = f"(found: {', '.join(known)}){meant(name, known)}"
-            raise DataError(f"{tracks.table}: no track {name!r} {found}")
+            raise DataError(f"{tracks.table}: no track {name!r}: {one_of(name, known)}")
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
         raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")

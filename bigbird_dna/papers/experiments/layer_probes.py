@@ -18,7 +18,7 @@ from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, write_table
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
@@ -144,9 +144,7 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
     return found
 
 
-PROBES = Schema(
-    columns("text weights", "optional layer", "estimate auroc delta_auroc", "number inverse_penalty")
-)
+PROBES = Schema.of("text weights; optional layer; estimate auroc delta_auroc; number inverse_penalty")
 
 
 class Probed(NamedTuple):

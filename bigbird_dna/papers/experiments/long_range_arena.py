@@ -12,7 +12,7 @@ from pydantic import Field
 from bigbird_dna.config import Config, LongRangeConfig
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import Schema, columns, number, write_table
+from bigbird_dna.disk.tables import Schema, number, write_table
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
 from bigbird_dna.papers.experiments.experiment import (
     Arm,
@@ -22,20 +22,16 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
+from bigbird_dna.reporting.result import ResultTable, result_page
 
 RESULT = "result.json"
-SCHEMA = Schema(
-    columns(
-        *("text task attention", "optional seeds", "estimate accuracy", "metric seed_spread baseline"),
-        *("text baseline_name", "metric most_frequent", "optional test_sequences parameters steps"),
-        "text source",
-    )
+SCHEMA = Schema.of(
+    "text task attention; optional seeds; estimate accuracy; metric seed_spread baseline",
+    "text baseline_name; metric most_frequent; optional test_sequences parameters steps; text source",
 )
-BYTE_LM = Schema(
-    columns(
-        *("text format attention", "estimate bits_per_byte", "number by_frequency by_frequency_after_a_byte"),
-        *("count test_inputs test_bytes input_symbols parameters steps", "text train_sha256 test_sha256"),
-    )
+BYTE_LM = Schema.of(
+    "text format attention; estimate bits_per_byte; number by_frequency by_frequency_after_a_byte",
+    "count test_inputs test_bytes input_symbols parameters steps; text train_sha256 test_sha256",
 )
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
@@ -149,35 +145,18 @@ def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
 def write_report(directories: Sequence[Path], output: Path) -> list[str]:
     """Write `long_range.tsv` and `long_range.md`; return one sentence per row of results."""
     rows = table([directory / RESULT for directory in directories])
+    frame = pd.DataFrame(rows, columns=SCHEMA.names).fillna({"baseline_name": ""})
+    result = ResultTable("Long-Range Arena", SCHEMA, frame)
     with into_directory(output, directories) as directory:
-        write_table(directory / "long_range.tsv", pd.DataFrame(rows, columns=SCHEMA.names), SCHEMA)
-        (directory / "long_range.md").write_text(_markdown(rows), encoding="utf-8")
+        write_table(directory / "long_range.tsv", frame, SCHEMA)
+        page = result_page(result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}")
+        (directory / "long_range.md").write_text(page, encoding="utf-8")
     return [
         f"{row['task']} with {row['attention']}: accuracy {row['accuracy']:.4f}, "
         f"{row['baseline_name']} {row['baseline']:.4f}"
         for row in rows
         if row["source"] == "here"
     ]
-
-
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| task | attention | seeds | accuracy | baseline | most frequent class | steps |",
-        "| --- | --- | --: | --: | --: | --: | --: |",
-    ]
-    for row in rows:
-        interval = ""
-        baseline = ""
-        if row["source"] == "here":
-            interval = f" ({row['accuracy_low']:.3f}–{row['accuracy_high']:.3f})"
-            baseline = f"{row['baseline']:.3f} ({row['baseline_name']})"
-        frequent = "" if row["most_frequent"] is None else f"{row['most_frequent']:.3f}"
-        cells = [
-            *(row["task"] if interval else f"{row['task']} (p)", row["attention"], str(row["seeds"] or "")),
-            *(f"{row['accuracy']:.3f}{interval}", baseline, frequent, str(row["steps"] or "")),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"(p) {LONG_RANGE_SOURCE}.", ""])
 
 
 _BITS = ("bits_per_byte", "by_frequency", "by_frequency_after_a_byte")
@@ -201,5 +180,5 @@ class ByteLm(Experiment):
         result = read_object(path)
         bits, simple, after = (number(result, key, path) for key in _BITS)
         with into_directory(output, [jobs[0].model]) as files:
-            write_table(files / self.files[0], pd.DataFrame([result]), BYTE_LM)
+            write_table(files / self.files[0], pd.DataFrame([result], columns=BYTE_LM.names), BYTE_LM)
         return [f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"]

@@ -13,7 +13,7 @@ import pandas as pd
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
 from bigbird_dna.data.predictions import negative_set_of
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, write_table
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.comparing import (
     ArmModel,
@@ -41,11 +41,9 @@ _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
-STUDY = Schema(
-    columns(
-        *("text task", "number share", "text start", "count seeds examples steps"),
-        *("metric auroc auroc_min auroc_max", "estimate delta_auroc", "metric minutes pretraining_minutes"),
-    )
+STUDY = Schema.of(
+    "text task; number share; text start; count seeds examples steps; metric auroc auroc_min auroc_max",
+    "estimate delta_auroc; metric minutes pretraining_minutes",
 )
 
 

@@ -15,7 +15,7 @@ from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, whole_number, write_table
+from bigbird_dna.disk.tables import Schema, whole_number, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.auroc import Floats
@@ -62,23 +62,19 @@ _PREDICTOR = ("predictor", "weights", "training", "window")
 _ARM = ("text predictor weights training", "count seeds")
 _BITS = ("text split predictor", "number bits_per_base", "metric low high", "text note")
 TABLES = {
-    "table5": Schema(columns(*_BITS, "metric published", "text published_row")),
-    "table6": Schema(
-        columns(
-            *("count window", "text negative_set", *_ARM, "count windows"),
-            *("estimate auroc", "number f1", "metric published_f1"),
-        )
+    "table5": Schema.of(*_BITS, "metric published; text published_row"),
+    "table6": Schema.of(
+        "count window; text negative_set",
+        *_ARM,
+        "count windows; estimate auroc; number f1; metric published_f1",
     ),
-    "table7": Schema(
-        columns(
-            *("text group tracks", *_ARM, "optional window", "count n_tracks n_tracks_in_median"),
-            *("estimate median_auroc", "metric published_median"),
-        )
+    "table7": Schema.of(
+        "text group tracks",
+        *_ARM,
+        "optional window; count n_tracks n_tracks_in_median; estimate median_auroc; metric published_median",
     ),
 }
-TRACKS = Schema(
-    columns(*("text track group known_motif", "count positives", *_ARM), *("optional window", "number auroc"))
-)
+TRACKS = Schema.of("text track group known_motif; count positives", *_ARM, "optional window; number auroc")
 _INTERVALS = {
     "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
     "table6": "over promoters with their negatives, and seeds",
