@@ -22,19 +22,17 @@ BOUNDS = (0.3, 0.5, 0.8)
 """Default bounds: 65 %, 75 % and 90 % identical bases, or a copy of this fraction of the window."""
 
 ALL = "all"
-_END = "text orientation"
-_PLACE = ("text nearest_contig", "optional nearest_start nearest_end")
-_WINDOW = ("text contig", "count start end", "text strand split negative_set", "count pair label")
-# Tables of nearest windows: of FASTA records, of promoter windows and of bins.
-NEAREST_RECORDS = Schema.of(f"text name; fraction {SIMILARITY}; text nearest", _END)
-NEAREST_BINS = Schema.of(f"text contig; count start end; text split; fraction {SIMILARITY}", *_PLACE, _END)
-NEAREST_PROMOTERS = Schema.of(
-    *_WINDOW,
-    f"fraction {SIMILARITY}",
-    *_PLACE,
-    "text nearest_strand nearest_set; optional nearest_label",
-    _END,
-)
+_SIMILAR = f"fraction {SIMILARITY}"
+_PLACE = f"{_SIMILAR}; text nearest_contig; optional nearest_start nearest_end"
+NEAREST = {
+    "records": Schema.of(f"text name; {_SIMILAR}; text nearest orientation"),
+    "bins": Schema.of(f"text contig; count start end; text split; {_PLACE}; text orientation"),
+    "promoters": Schema.of(
+        f"text contig; count start end; text strand split negative_set; count pair label; {_PLACE}",
+        "text nearest_strand nearest_set; optional nearest_label; text orientation",
+    ),
+}
+"""Tables of nearest windows."""
 
 
 class Strata:

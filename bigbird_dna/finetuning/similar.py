@@ -13,18 +13,11 @@ from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
-from bigbird_dna.data.similar import (
-    NEAREST_BINS,
-    NEAREST_PROMOTERS,
-    NEAREST_RECORDS,
-    SIMILARITY,
-    Strata,
-    similar_rows,
-)
+from bigbird_dna.data.similar import NEAREST, SIMILARITY, Strata, similar_rows
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, UsageError, check_fraction
 from bigbird_dna.finetuning.evaluation import BASELINE_WINDOW, held_out_rows, write_predictions
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
@@ -46,7 +39,7 @@ def _check(inputs: Sequence[Path], *outputs: Path | None) -> None:
 
 
 def _write(
-    path: Path, schema: Schema, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
+    path: Path, kind: str, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
 ) -> pd.DataFrame:
     """Write and return a table of queries, their `similarity`, their nearest window, and `orientation`.
 
@@ -59,7 +52,7 @@ def _write(
         cells = pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
         table[name] = ["" if cell != cell else cell for cell in cells]
     table[ORIENTATION] = np.where(nearest.rows >= 0, np.where(nearest.turned, "-", "+"), "")
-    write_table(path, table, schema)
+    write_table(path, table, NEAREST[kind])
     return table
 
 
@@ -80,7 +73,7 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     texts = list(queries.values())
     found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(len(texts))
     records = pd.DataFrame({"name": [*queries]})
-    table = _write(output, NEAREST_RECORDS, records, {"nearest": [*others]}, found)
+    table = _write(output, "records", records, {"nearest": [*others]}, found)
     _log_similarities(f"records of {held_out.name}", table)
     return table
 
@@ -115,7 +108,7 @@ def find_nearest_promoters(
     columns = ("contig", "start", "end", "strand", "negative_set", "label")
     names = {column: f"nearest_{column.removeprefix('negative_')}" for column in columns}
     others = {names[column]: rows[column].to_numpy()[training] for column in columns}
-    table = _write(output, NEAREST_PROMOTERS, queries, others, pairs.nearest(len(held_out)))
+    table = _write(output, "promoters", queries, others, pairs.nearest(len(held_out)))
     if predictions is not None:
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]
         write_predictions(predictions, queries.assign(probability=probabilities))
@@ -151,7 +144,7 @@ def find_nearest_bins(
     pairs = baseline.pairs(texts)
     columns = ("contig", "start", "end")
     others = {f"nearest_{column}": bins.bins[column].to_numpy()[training] for column in columns}
-    table = _write(output, NEAREST_BINS, bins.bins.iloc[test], others, pairs.nearest(len(test)))
+    table = _write(output, "bins", bins.bins.iloc[test], others, pairs.nearest(len(test)))
     if predictions is not None:
         write_array(predictions, baseline.predict_pairs(pairs, len(test)).astype(np.float32))
     _log_similarities("test bins", table)

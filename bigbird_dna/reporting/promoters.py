@@ -112,16 +112,14 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
         if comparison is None:
             continue
         for name, scores in comparison.scores.items():
-            values = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)._asdict()
-            note = values.pop("note")
-            for baseline, column in DIFFERENCES.items():
+            *values, note = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
+            for baseline in DIFFERENCES:
                 lead = UNDEFINED
                 if baseline in comparison.scores and name != baseline:
                     lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
-                values |= lead.columns(column)
-            named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
-            rows.append({**named, **values, "note": note})
-    return pd.DataFrame(rows)
+                values += lead
+            rows.append((comparison.negative_set, stratum, name, *values, note))
+    return pd.DataFrame(rows, columns=PROMOTERS.names)
 
 
 def _comparisons(

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import KEY, compare, read_predictions
-from bigbird_dna.data.similar import BOUNDS, NEAREST_PROMOTERS, SIMILARITY, Strata
+from bigbird_dna.data.similar import BOUNDS, NEAREST, SIMILARITY, Strata
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import Schema, read_table, write_table
@@ -146,7 +146,7 @@ def bin_similarity_report(
 
 def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
     """Read the columns `key`, which identify windows, and `similarity` from a table of nearest windows."""
-    needed = NEAREST_PROMOTERS.part(*key, SIMILARITY)
+    needed = NEAREST["promoters"].part(*key, SIMILARITY)
     return read_table(path, Schema(needed.columns, key))[[*key, SIMILARITY]]
 
 

@@ -349,8 +349,7 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     return ("\t".join([*line, record.rest] if record.rest else line),)
 
 
-ALLELE = ("contig", "position", "ref", "alt", "id", "note")
-"""The first columns of a table of variants."""
+ALLELE = ("contig", "position", "ref", "alt", "id", "note")  # first columns of a table
 
 
 def _tsv_header(kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: object) -> Iterator[str]:

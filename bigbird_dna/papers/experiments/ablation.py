@@ -94,8 +94,8 @@ def ablation_report(
         notes,
         _read_costs(section, costs),
     )
-    table = pd.DataFrame([_row(found, name) for name in found.names])
     schemas = ablation_schemas([*found.tracks])
+    table = pd.DataFrame([_row(found, name) for name in found.names], columns=schemas["mechanisms"].names)
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
     further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
     bits = [path for files in (*lengths.values(), time) for path in files.values()]
@@ -187,59 +187,37 @@ def length_table(found: AblationResult) -> pd.DataFrame:
         for name in found.names:
             published = PERPLEXITY.get(_alike(found, name), {}).get(tokens, math.nan)
             rows.append(
-                {
-                    "tokens": tokens,
-                    "mechanism": name,
-                    "steps": reached[name].steps,
-                    **_bits(reached[name], ""),
-                    **found.cost(name, tokens),
-                    "published_perplexity": published,
-                }
+                (
+                    *(tokens, name, reached[name].steps, *reached[name].value, *reached[name].difference),
+                    *(*found.cost(name, tokens).values(), published),
+                )
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=ablation_schemas(())["lengths"].names)
 
 
 def seed_table(found: AblationResult) -> pd.DataFrame:
     """Return one row per mechanism and seed, to show failed trainings that a mean over seeds conceals."""
-    parts = {"bits_per_base": found.steps, "matched_time_bits_per_base": found.time}
-    parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
-    rows: list[dict[str, object]] = []
+    parts, rows = (found.steps, found.time, *found.tracks.values()), []
     for name in found.names:
-        own = {part: reached.get(name, _NOTHING).by_seed for part, reached in parts.items()}
-        for seed in sorted({seed for values in own.values() for seed in values}):
-            row = {part: values.get(seed, math.nan) for part, values in own.items()}
-            rows.append({"mechanism": name, "seed": seed, **row})
-    return pd.DataFrame(rows)
+        own = [reached.get(name, _NOTHING).by_seed for reached in parts]
+        for seed in sorted({seed for values in own for seed in values}):
+            rows.append((name, seed, *(values.get(seed, math.nan) for values in own)))
+    return pd.DataFrame(rows, columns=ablation_schemas([*found.tracks])["seeds"].names)
 
 
-def _row(found: AblationResult, name: str) -> dict[str, object]:
+def _row(found: AblationResult, name: str) -> tuple[object, ...]:
     """Return the row of a mechanism; `difference` is bits per base minus the reference's (less is better)."""
     steps, time = found.steps[name], found.time[name]
     alike = _alike(found, name)
-    row: dict[str, object] = {
-        "mechanism": name,
-        "attention": found.costs[name].attention,
-        "paper_table1_row": BUILDING_BLOCKS.get(alike, ""),
-        "seeds": len(steps.by_seed),
-        "steps": steps.steps,
-        **_bits(steps, ""),
-        "seconds": steps.seconds,
-        "matched_time_steps": time.steps,
-        **_bits(time, "matched_time_"),
-        "matched_time_seconds": time.seconds,
-        **found.cost(name, found.section.tokens),
-    }
-    for track, reached in found.tracks.items():
-        own = reached.get(name, _NOTHING)
-        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"delta_auroc_{track}")}
-    return row | {"published_masked_accuracy": MASKED_ACCURACY.get(alike, math.nan)}
-
-
-def _bits(reached: ModelComparison, prefix: str) -> dict[str, float]:
-    return {
-        **reached.value.columns(f"{prefix}bits_per_base"),
-        **reached.difference.columns(f"{prefix}difference"),
-    }
+    tracks = [reached.get(name, _NOTHING) for reached in found.tracks.values()]
+    return (
+        *(name, found.costs[name].attention, BUILDING_BLOCKS.get(alike, ""), len(steps.by_seed), steps.steps),
+        *(*steps.value, *steps.difference, steps.seconds),
+        *(time.steps, *time.value, *time.difference, time.seconds),
+        *found.cost(name, found.section.tokens).values(),
+        *(value for own in tracks for value in (*own.value, *own.difference)),
+        MASKED_ACCURACY.get(alike, math.nan),
+    )
 
 
 def _alike(found: AblationResult, name: str) -> str:

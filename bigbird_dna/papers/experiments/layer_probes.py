@@ -165,18 +165,9 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
         gain = UNDEFINED
         if weights == PRETRAINED and layer in random:
             gain = auroc_difference(labels, scores, random[layer])
-        area = auroc(labels, scores).columns("auroc")
-        rows.append(
-            {
-                "weights": weights,
-                "layer": layer,
-                **area,
-                **gain.columns("delta_auroc"),
-                "inverse_penalty": penalty,
-            }
-        )
+        rows.append((weights, layer, *auroc(labels, scores), *gain, penalty))
     # Nullable integers, because k-mers have no layer.
-    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    table = pd.DataFrame(rows, columns=PROBES.names).astype({"layer": "Int64"})
     with into_directory(output) as files:
         write_table(files / "probes.tsv", table, PROBES)
         _figure(table, files / "probes.svg")

@@ -172,20 +172,13 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
     for arm in arms:
         before = pretraining_seconds if arm.row.start == PRETRAINED else None
         rows.append(
-            {
-                **arm.row._asdict(),
-                "seeds": len(arm.models),
-                "examples": arm.examples,
-                "steps": arm.models[0].steps,
-                "auroc": arm.auroc,
-                "auroc_min": float(arm.aurocs.min()),
-                "auroc_max": float(arm.aurocs.max()),
-                **arm.gain.columns("delta_auroc"),
-                "minutes": arm.seconds / 60,
-                "pretraining_minutes": float("nan") if before is None else before / 60,
-            }
+            (
+                *(*arm.row, len(arm.models), arm.examples, arm.models[0].steps),
+                *(arm.auroc, float(arm.aurocs.min()), float(arm.aurocs.max()), *arm.gain),
+                *(arm.seconds / 60, float("nan") if before is None else before / 60),
+            )
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=STUDY.names)
 
 
 def _describe_times(pretraining: float | None, by_start: Mapping[str, float], what: str) -> str:
