@@ -260,8 +260,8 @@ def test_figures_in_the_text() -> None:
 # Columns and keys of files: the pages name those of the code
 
 MARKED = re.compile(r"<!-- columns: ([\w.]+):(.+) -->\n\n((?:\|.*\n)+)")
-MADE = r"Schema\(.*\)|\{.*: Schema\(.*\)\}"
-WORDS = {"whole": "integer", str: "text", int: "integer", float: "number"}
+MADE = r"Schema(\.of)?\(.*\)|\{.*: Schema\.of\(.*\)\}"
+WORDS = {"whole": "integer", str: "text", int: "integer", float: "number", bool: "boolean"}
 
 
 def declared(source: Any) -> Iterator[tuple[str, str]]:
@@ -293,7 +293,11 @@ def documented(table: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/files/")])
 def test_a_page_has_the_columns_of_the_code(page: str) -> None:
-    for module, expression, table in MARKED.findall((REPOSITORY / page).read_text(encoding="utf-8")):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    marked = MARKED.findall(text)
+    assert len(marked) == text.count("<!-- columns:")
+    assert not re.search(r"(?<!-->\n\n)^\| (next )?column\b.*\| type \|", text, re.MULTILINE)
+    for module, expression, table in marked:
         source = eval(expression, vars(import_module(module)).copy())
         found, shown = [*declared(source)], [*documented(table)]
         assert [name for name, _ in shown] == [name for name, _ in found], expression
@@ -302,10 +306,8 @@ def test_a_page_has_the_columns_of_the_code(page: str) -> None:
 
 
 def test_every_schema_has_its_page() -> None:
-    named: set[str] = set()
-    for page in (REPOSITORY / "docs/files").glob("*.md"):
-        for module, expression, _ in MARKED.findall(page.read_text(encoding="utf-8")):
-            named |= {f"{module}:{name}" for name in re.findall(r"\w+", expression)}
+    text = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/files").glob("*.md"))
+    named = {f"{m}:{name}" for m, made, _ in MARKED.findall(text) for name in re.findall(r"\w+", made)}
     schemas = set()
     for path in (REPOSITORY / "bigbird_dna").rglob("*.py"):
         module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)

@@ -59,7 +59,7 @@ def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool)
 
 
 _LARGEST_TABLE = 1 << 26  # characters, to limit memory
-_TEXTS = ("cell", "target", "treatment", "description")
+TEXTS = ("cell", "target", "treatment", "description")
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def write_tracks(
         "track": [track.name for track in tracks],
         "group": [track.group for track in tracks],
     }
-    table |= {name: [getattr(track, name) for track in tracks] for name in _TEXTS}
+    table |= {name: [getattr(track, name) for track in tracks] for name in TEXTS}
     home = path.absolute().parent
     table["file"] = [
         "" if track.file is None else os.path.relpath(track.file.absolute(), home) for track in tracks
@@ -199,7 +199,7 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
         if found := control_character(text):
             raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
-    texts = {key: values.pop(key, "") for key in _TEXTS}
+    texts = {key: values.pop(key, "") for key in TEXTS}
     known = figure and not figure.startswith("NA")
     auroc = decimal(figure) if known else None
     if known and (auroc is None or not 0 <= auroc <= 1):
