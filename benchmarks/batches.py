@@ -162,7 +162,7 @@ def _measure(
         "times_less_work": ratios(*work),
     }
     rates = " and ".join(f"{1 / np.median(seconds):,.0f}" for seconds in times)
-    log(f"windows of {window:,} bp: {rates} a second")
+    log(f"windows of {window:,} bp: {rates} per second")
     return row
 
 
@@ -199,7 +199,7 @@ def batches_page(result: Mapping[str, Any]) -> str:
     steps = -(-of["steps"] // of["repeats"])
     lines += [
         "",
-        f"Windows a second, medians over {of['repeats']} turns of {steps:,} steps. plain: each window is "
+        f"Windows per second, medians over {of['repeats']} turns of {steps:,} steps. plain: each window is "
         "read from the compressed reference and encoded by SentencePiece, on one thread. All batches of both "
         "ways were the same, bit for bit. CPU time: of all cores for a window, in the plain way and in the "
         "other; what else the machine does changes it less than the rates.",

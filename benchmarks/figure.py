@@ -29,7 +29,7 @@ OTHER_LOOKS = [
     for line, marker in (("-", "o"), ("--", "s"), (":", "D"))
     for color in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILION, style.SKY, style.PURPLE)
 ]
-QUANTITIES = {"median": "seconds a call", "peak_mib": "peak memory, MiB"}
+QUANTITIES = {"median": "seconds per call", "peak_mib": "peak memory, MiB"}
 
 
 def draw(benchmark: Mapping[str, Any], path: Path) -> None:

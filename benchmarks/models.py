@@ -1,4 +1,4 @@
-"""`bigbird-dna benchmark models`: what whole models do in a second on a CPU.
+"""`bigbird-dna benchmark models`: what whole models do per second on a CPU.
 
 A training step is the whole of it: forward, backward, clipping and AdamW, with dropout, of masked tokens.
 Scoring begins with the text of windows of 400 bp and ends with probabilities, as `score-promoters` does.
@@ -157,7 +157,7 @@ def _measure(
     row["product_rate"] = float(np.median(rates))
     row["share"] = float(np.median(operations / np.array(times) / rates))
     row["in_products"] = _in_products(call) if work.startswith("training") else None
-    log(f"{model}, {work}, {precision}: {row['per_second']:,.0f} a second, {row['share']:.0%} of the rate")
+    log(f"{model}, {work}, {precision}: {row['per_second']:,.0f} per second, {row['share']:.0%} of the rate")
     return row
 
 
@@ -179,7 +179,7 @@ def models_page(result: Mapping[str, Any]) -> str:
         f"Models on {machine['cpu']}, {machine['instructions']}; threads: {machine['threads']}; "
         f"torch {software['torch']}; {result['date'][:10]}.",
         "",
-        "| model | work | precision | a second | share of the rate | time in products |",
+        "| model | work | precision | per second | share of the rate | time in products |",
         "| --- | --- | --- | --: | --: | --: |",
     ]
     for row in result["results"]:
@@ -190,8 +190,8 @@ def models_page(result: Mapping[str, Any]) -> str:
     rate = np.median([row["product_rate"] for row in result["results"]]) / 1e9
     lines += [
         "",
-        "a second: tokens in training, windows in scoring. share of the rate: of matrix products in float32, "
-        f"measured in the same turns, here {three(rate)} GFLOP/s; bfloat16 may exceed it. time in products: "
-        "share of a training step in matrix products and attention, by torch's profiler.",
+        "per second: tokens in training, windows in scoring. share of the rate: of matrix products in "
+        f"float32, measured in the same turns, here {three(rate)} GFLOP/s; bfloat16 may exceed it. time in "
+        "products: share of a training step in matrix products and attention, by torch's profiler.",
     ]
     return "\n".join(lines) + "\n"

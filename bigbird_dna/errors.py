@@ -5,6 +5,8 @@ of this software and keeps its traceback.
 """
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
 from operator import index
 from pkgutil import resolve_name
 from typing import Any
@@ -72,10 +74,27 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+def nearest(name: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the names most similar to an unknown name, best first, ignoring case; none if all differ."""
+    folded = {text.casefold(): text for text in map(str, islice(known, 10_000))}
+    return [folded[one] for one in get_close_matches(str(name)[:200].casefold(), folded, count, cutoff)]
+
+
+def meant(name: object, known: Iterable[object]) -> str:
+    """Return the end of a message about an unknown name: the most similar known name, or ""."""
+    return "".join(f"; did you mean {one!r}?" for one in nearest(name, known) if one != str(name))
+
+
+def one_of(value: object, choices: Iterable[str]) -> str:
+    """Return the end of a message about a value that is not one of its choices."""
+    listed = ", ".join(choices) or "(none)"
+    return f"must be one of {shortened(listed, 600)}{meant(value, choices)}"
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """`UsageError` if the value of an argument is not one of its choices."""
     if value not in choices:
-        raise UsageError(f"{name} {value!r}: must be one of {', '.join(choices)}")
+        raise UsageError(f"{name} {value!r}: {one_of(value, choices)}")
 
 
 def check_import(name: str, value: str) -> Any:

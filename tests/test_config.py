@@ -274,7 +274,7 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
 
 
 def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out() -> None:
-    """So it is that of earlier versions, and no run tokenises again because of it."""
+    """So it is that of earlier versions, and no run tokenizes again because of it."""
     assert stage_values(Config(), "tokens").keys() == {"seed", "genome", "tokens"}
     data = {"chromatin": {"data": {"test_regions": ["c:1-9"]}}}
     assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}

@@ -1,12 +1,28 @@
 """Messages of one printable line, and progress where nobody sees a bar: fewer lines the longer it takes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from bigbird_dna import console
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError, ModelError, UsageError, error_text
+from bigbird_dna import console, load
+from bigbird_dna.config import find_mechanism, parse_config
+from bigbird_dna.errors import (
+    BigBirdDnaError,
+    ConfigError,
+    DataError,
+    ModelError,
+    UsageError,
+    check_choice,
+    error_text,
+)
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
+from bigbird_dna.genome.sources.inputs import find_source
+from bigbird_dna.genome.splits import parse_named_region
+from bigbird_dna.model.catalog import load_published
+from bigbird_dna.papers.experiments.experiment import find_experiment
 
 
 class Clock:
@@ -99,3 +115,27 @@ def test_other_libraries_texts_are_shortened() -> None:
     assert error_text(ValueError("two\n  lines")) == "two lines"
     assert error_text(ValueError()) == "ValueError"
     assert len(error_text(ValueError("y" * 5000))) < 400
+
+
+@pytest.mark.parametrize(
+    ("find", "unknown", "known"),
+    [
+        (load, "yeast-promoter", "yeast-promoters"),
+        (lambda name: load_published()[name], "yeast-promotrs", "yeast-promoters"),
+        (load_assembly, "sacCer4", "sacCer3"),
+        (load_assembly, "HG39", "hg38"),
+        (find_mechanism, "longfromer", "longformer"),
+        (lambda name: find_mechanism("axial").checked({name: 2}), "colums", "columns"),
+        (find_source, "deepsea.bundel", "DeepSEA.bundle"),
+        (find_experiment, "ablations", "ablation"),
+        (lambda name: parse_config({"tokens": {"strands": name}}), "bth", "both"),
+        (lambda name: parse_config({"encoder": {"attention": name}}), "bigbrid", "bigbird"),
+        (lambda name: parse_config({name: {}}), "encodr", "encoder"),
+        (lambda name: select_tracks([Track("DNase", "open")], name), "dnaze", "DNase"),
+        (lambda name: parse_named_region(name, {"chrVII": 9}, load_assembly("custom")), "chrVI", "chrVII"),
+        (lambda name: check_choice("format", name, ("tsv", "bed")), "tvs", "tsv"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(find: Callable[[str], Any], unknown: str, known: str) -> None:
+    with pytest.raises((BigBirdDnaError, ValueError), match=f"(mean|are) '{known}'"):
+        find(unknown)

@@ -979,7 +979,7 @@ void add_row(float* rows, long count, long line, const float* row, long columns)
 }
 
 // x ← LayerNorm(x + (part + bias)) for `count` rows; `columns` is a multiple of LANES.
-void add_and_normalise(float* x, const float* part, long line, const float* bias, const float* gain,
+void add_and_normalize(float* x, const float* part, long line, const float* bias, const float* gain,
                        const float* shift, long count, long columns, double epsilon) {
     for (long i = 0; i < count; ++i, x += columns, part += line) {
         const auto mean = [&](Vector sum) {
@@ -1032,12 +1032,12 @@ void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin,
     p.v = array(joined + 2 * hidden, joined_line), p.out = array(context, hidden);
     forward_all(p);
     multiply(tokens, hidden, hidden, context, hidden, w.output, joined, line);
-    add_and_normalise(x, joined, line, w.output_bias, w.gain, w.shift, tokens, hidden, w.epsilon);
+    add_and_normalize(x, joined, line, w.output_bias, w.gain, w.shift, tokens, hidden, w.epsilon);
     multiply(tokens, hidden, w.inner, x, hidden, w.up, inner, inner_line);
     add_row(inner, tokens, inner_line, w.up_bias, inner_line);
     gelu_of(p, inner, inner, tokens * inner_line);
     multiply(tokens, w.inner, hidden, inner, inner_line, w.down, joined, line);
-    add_and_normalise(x, joined, line, w.down_bias, w.last_gain, w.last_shift, tokens, hidden, w.epsilon);
+    add_and_normalize(x, joined, line, w.down_bias, w.last_gain, w.last_shift, tokens, hidden, w.epsilon);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Command groups"
@@ -131,7 +131,21 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Group → help text of the group, and command name → module and function of the command."""
 
 
-class _Group(TyperGroup):
+class _Switches:
+    """Lists switches without the type of their value, which Typer would show."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for switch in (one for one in found if getattr(one, "is_flag", False)):
+            switch.metavar = ""
+        return found
+
+
+class _Command(_Switches, TyperCommand):
+    """A command of the application."""
+
+
+class _Group(_Switches, TyperGroup):
     """The application or one of its command groups; imports the commands when one is requested."""
 
     def __init__(self, *, commands: dict[str, Any], **settings: Any) -> None:
@@ -159,7 +173,8 @@ def _made(name: str, place: str, panel: str | None) -> Any:
     alone = typer.Typer(add_completion=False)
     command = getattr(import_module(f"bigbird_dna.{module}"), function)
     *text, example = (" ".join(part.split()) for part in inspect.cleandoc(command.__doc__).split("\n\n"))
-    alone.command(name, help="\n\n".join(text), epilog=example, rich_help_panel=panel)(command)
+    words: dict[str, Any] = {"help": "\n\n".join(text), "epilog": example, "rich_help_panel": panel}
+    alone.command(name, cls=_Command, **words)(command)
     return get_command(alone)
 
 

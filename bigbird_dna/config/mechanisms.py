@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bigbird_dna.config.section import Section
-from bigbird_dna.errors import shortened
+from bigbird_dna.errors import one_of, shortened
 
 OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "bigbird": ("global_blocks", "window_blocks", "random_blocks"),
@@ -117,8 +117,7 @@ class Mechanism:
             first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            known = ", ".join(self.options.model_fields) or "none"
-            raise ValueError(f"{self.name} has no option {key!r}; its options are: {known}")
+            raise ValueError(f"{self.name} has no option {key!r}: {one_of(key, self.options.model_fields)}")
         message = first["msg"].removeprefix("Value error, ")
         value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ValueError(f"{key}: {message}{value}" if key else message)
@@ -128,7 +127,7 @@ def find_mechanism(name: str) -> Mechanism:
     """Return the mechanism of a name; `ValueError` for an unknown name lists the known names."""
     found = known_mechanisms()
     if name not in found:
-        raise ValueError(f"{name!r} is not one of {', '.join((*OF_PATTERNS, *sorted(found)))}")
+        raise ValueError(f"{name!r}: {one_of(name, (*OF_PATTERNS, *sorted(found)))}")
     return found[name]
 
 

@@ -49,7 +49,7 @@ class RunPaths:
     scored_contig = _Place("scores/contig.fa.gz")
 
     deepsea_bundle = _Place("chromatin/bundle")
-    labelled_bins = _Place("chromatin/labeled")
+    labeled_bins = _Place("chromatin/labeled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
     calibrated_chromatin = _Place("models/chromatin-calibrated")

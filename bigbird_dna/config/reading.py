@@ -7,6 +7,7 @@ a string if the key accepts only strings, such as contig names.
 
 import copy
 import difflib
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.safe_yaml import compose_yaml, key_shown, plain, read_yaml, shortened, shown, unfit
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, meant, nearest
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
@@ -55,9 +56,9 @@ def nearest_key(key: str, model: type[BaseModel] = Config) -> str | None:
     if elsewhere:
         return max(elsewhere, key=lambda one: difflib.SequenceMatcher(None, one, key[:200]).ratio())
     beside = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == section}
-    if found := difflib.get_close_matches(name, beside, n=1, cutoff=0.6):
+    if found := nearest(name, beside):
         return beside[found[0]]
-    return next(iter(difflib.get_close_matches(key[:200], known, n=1, cutoff=0.7)), None)
+    return next(iter(nearest(key, known, cutoff=0.7)), None)
 
 
 def key_lines(text: str) -> Mapping[str, int]:
@@ -112,7 +113,9 @@ def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = 
         raise _unknown(first, model, source, text)
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
-    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {message}{value}")
+    choices = re.findall("'([^']+)'", first.get("ctx", {}).get("expected", ""))
+    near = meant(first["input"], choices)
+    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {message}{value}{near}")
 
 
 def check_keys(path: Path) -> None:

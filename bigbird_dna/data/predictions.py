@@ -13,11 +13,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.disk.foreign import read_frame
-from bigbird_dna.disk.tables import Column, Schema, check_columns, columns, read_table
+from bigbird_dna.disk.tables import Schema, check_columns, read_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base
 
-COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability")
+PREDICTIONS = Schema.of(
+    "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
+)
+COLUMNS = tuple(PREDICTIONS.names)
 # Optional column: the fraction of the window's bases in protein-coding sequence (CDS).
 CODING = "coding"
 # Columns that identify an example in different files.
@@ -188,20 +191,12 @@ ONE_AT_A_TIME = ", one token masked at a time"
 """Suffix of predictors that see all tokens but the predicted one, including other masked tokens."""
 MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
 # Bits per base of a predictor, and the difference model minus predictor, with intervals.
-_RATES = (Column("bits_per_base"), *columns("metric low high", "estimate difference"))
-BITS = Schema((*columns(f"text {SPLIT} predictor"), *_RATES, *columns("text note")), key=(SPLIT, "predictor"))
-FIGURES = Schema(_RATES).names
+_RATES = ("number bits_per_base", "metric low high", "estimate difference")
+BITS = Schema.of(f"text {SPLIT} predictor", *_RATES, "text note", key=(SPLIT, "predictor"))
+FIGURES = Schema.of(*_RATES).names
 BITS_COLUMNS = tuple(BITS.names[1:])
-SPANS = Schema(
-    (
-        *columns("text model"),
-        Column("vocabulary", "whole", missing=True),
-        *columns("metric tokens_per_span"),
-        *_RATES,
-        *columns("count spans"),
-    ),
-    key=("model",),
-)
+_MODEL = ("text model", "optional vocabulary", "metric tokens_per_span")
+SPANS = Schema.of(*_MODEL, *_RATES, "count spans", key=("model",))
 
 
 def language_model_table(

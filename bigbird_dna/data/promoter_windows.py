@@ -37,7 +37,8 @@ from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.disk.tables import Schema
+from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
@@ -45,7 +46,8 @@ from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, win
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 
-COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+WINDOWS = Schema.of("text contig; count start end; text strand split negative_set; count pair; text name")
+COLUMNS = WINDOWS.names
 
 PARTS = 20
 CHANGED = 12
@@ -377,8 +379,8 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         check_fractions(path, rows)
     check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):
-        made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
-        raise DataError(f"{path}: no negative set {negative_set!r}; sets are {made}")
+        made = sorted(set(rows["negative_set"]) - {POSITIVE})
+        raise DataError(f"{path}: no negative set {negative_set!r}: {one_of(negative_set, made)}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
         chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()

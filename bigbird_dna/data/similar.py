@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.disk.tables import Column, Schema
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
@@ -22,15 +22,17 @@ BOUNDS = (0.3, 0.5, 0.8)
 """Default bounds: 65 %, 75 % and 90 % identical bases, or a copy of this fraction of the window."""
 
 ALL = "all"
-_COUNTS = ("start", "end", "pair", "label")
-
-
-def nearest_schema(columns: Iterable[str], key: Sequence[str] = ()) -> Schema:
-    """Return the schema of a table of nearest windows with these columns; `key` identifies a window."""
-    kinds = {SIMILARITY: Column(SIMILARITY, low=0, high=1)} | {
-        name: Column(name, "whole") for name in _COUNTS
-    }
-    return Schema([kinds.get(name, Column(name, "text")) for name in columns], key)
+_SIMILAR = f"fraction {SIMILARITY}"
+_PLACE = f"{_SIMILAR}; text nearest_contig; optional nearest_start nearest_end"
+NEAREST = {
+    "records": Schema.of(f"text name; {_SIMILAR}; text nearest orientation"),
+    "bins": Schema.of(f"text contig; count start end; text split; {_PLACE}; text orientation"),
+    "promoters": Schema.of(
+        f"text contig; count start end; text strand split negative_set; count pair label; {_PLACE}",
+        "text nearest_strand nearest_set; optional nearest_label; text orientation",
+    ),
+}
+"""Tables of nearest windows."""
 
 
 class Strata:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.errors import DataError, meant, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +32,10 @@ class Column(NamedTuple):
     """A column and the values of its cells: numbers from `low` to `high`, or text, which may always be empty.
 
     An "estimate" has three columns: NAME, and its interval NAME_low and NAME_high, which may be missing.
-    "published" numbers come from other data and methods.
     """
 
     name: str
-    kind: Literal["text", "whole", "number", "estimate", "published"] = "number"
+    kind: Literal["text", "whole", "number", "estimate"] = "number"
     low: float = -math.inf
     high: float = math.inf
     missing: bool = False
@@ -71,12 +70,37 @@ class Column(NamedTuple):
         return f"{what} from {self.low:g} to {self.high:g}"
 
 
+_KINDS = {
+    "text": Column("", "text"),
+    "count": Column("", "whole", low=0),
+    "optional": Column("", "whole", low=0, missing=True),
+    "number": Column(""),
+    "fraction": Column("", low=0, high=1),
+    "metric": Column("", missing=True),
+    "estimate": Column("", "estimate", missing=True),
+}
+
+
 @dataclass(frozen=True)
 class Schema:
     """The columns of a table, in order; rows are unique in the columns of `key`."""
 
     columns: Sequence[Column]
     key: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, *groups: str | Column, key: Sequence[str] = ()) -> Schema:
+        """Return a schema of columns, and of groups of a kind and names: "text model; count n positives".
+
+        Kinds are text, count (a whole number from 0), optional (a count that may be missing), number,
+        fraction, metric (a number that may be undefined) and estimate (such a number with its interval).
+        """
+        columns: list[Column] = []
+        for group in groups:
+            for kind, *names in map(str.split, group.split("; ") if isinstance(group, str) else ()):
+                columns += [_KINDS[kind]._replace(name=name) for name in names]
+            columns += [] if isinstance(group, str) else [group]
+        return cls(columns, key)
 
     @property
     def names(self) -> list[str]:
@@ -86,23 +110,6 @@ class Schema:
     def part(self, *names: str) -> Schema:
         """Return a schema with only the given columns, those that a reader needs."""
         return Schema([column for column in self.columns if column.name in names])
-
-
-_KINDS = {
-    "text": Column("", "text"),
-    "count": Column("", "whole", low=0),
-    "metric": Column("", missing=True),
-    "estimate": Column("", "estimate", missing=True),
-}
-
-
-def columns(*groups: str) -> list[Column]:
-    """Make columns from groups of a kind and names, such as "count n positives".
-
-    Kinds are text, count (a whole number from 0), metric (a number that may be undefined) and estimate (such
-    a number with its interval).
-    """
-    return [_KINDS[kind]._replace(name=name) for kind, *names in map(str.split, groups) for name in names]
 
 
 def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:
@@ -225,7 +232,7 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
     for name in columns:
         if name not in table.columns:
             found = shortened(", ".join(map(str, table.columns)), 300)
-            raise DataError(f"{path}: no column {name!r} (found: {found})")
+            raise DataError(f"{path}: no column {name!r} (found: {found}){meant(name, table.columns)}")
 
 
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

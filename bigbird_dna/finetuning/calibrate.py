@@ -32,6 +32,7 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
     text_destination,
 )
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
@@ -44,10 +45,9 @@ from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrate
 PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
 RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
-COLUMNS = (
-    *("fdr", "prior", "threshold", "expected_fdr"),
-    *("empirical_fdr", "empirical_fdr_low", "empirical_fdr_high"),
-    *("recall", "promoters", "negatives", "note"),
+THRESHOLDS = Schema.of(
+    "number fdr prior; metric threshold expected_fdr; estimate empirical_fdr; metric recall",
+    "optional promoters negatives; text note",
 )
 _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their number
 
@@ -253,7 +253,7 @@ def choose_threshold(
     with text_destination(output) as target, open_text(target) as stream:
         for line in provenance_lines(origin):
             stream.write(f"{line}\n")
-        stream.write("#" + "\t".join(COLUMNS) + "\n")
+        stream.write("#" + "\t".join(THRESHOLDS.names) + "\n")
         for rate in rates:
             stream.write("\t".join(_cells(rate, curve, curve.choose(rate))) + "\n")
     return curve
@@ -263,7 +263,7 @@ def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list
     first = [f"{rate:g}", f"{curve.prior:.6g}"]
     if chosen is None:
         least = f"not reached: the highest scores have an expected FDR of {curve.expected[0]:.3g}"
-        return [*first, *["."] * (len(COLUMNS) - 3), least]
+        return [*first, *["."] * (len(THRESHOLDS.names) - 3), least]
     shares = (chosen.expected, chosen.empirical, chosen.empirical_low, chosen.empirical_high, chosen.recall)
     few = f"fewer than {FEW} negatives at this threshold: depends on the shape of the calibration map"
     counts = [str(chosen.positives), str(chosen.negatives), "." if chosen.negatives >= FEW else few]

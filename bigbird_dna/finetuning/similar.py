@@ -13,7 +13,7 @@ from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
-from bigbird_dna.data.similar import SIMILARITY, Strata, nearest_schema, similar_rows
+from bigbird_dna.data.similar import NEAREST, SIMILARITY, Strata, similar_rows
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
@@ -39,20 +39,20 @@ def _check(inputs: Sequence[Path], *outputs: Path | None) -> None:
 
 
 def _write(
-    path: Path, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
+    path: Path, kind: str, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
 ) -> pd.DataFrame:
     """Write and return a table of queries, their `similarity`, their nearest window, and `orientation`.
 
     `others` are the columns of the nearest window. `orientation` is "+" if both windows match as they are
     read, "-" if one is reverse-complemented. Without a nearest window, its columns are empty and the
-    similarity is 0. `nearest_schema` defines the file's format.
+    similarity is 0.
     """
     table = queries.reset_index(drop=True).assign(**{SIMILARITY: nearest.similarities})
     for name, column in others.items():
         cells = pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
         table[name] = ["" if cell != cell else cell for cell in cells]
     table[ORIENTATION] = np.where(nearest.rows >= 0, np.where(nearest.turned, "-", "+"), "")
-    write_table(path, table, nearest_schema(map(str, table.columns)))
+    write_table(path, table, NEAREST[kind])
     return table
 
 
@@ -64,7 +64,7 @@ def _log_similarities(what: str, table: pd.DataFrame) -> None:
 
 
 def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
-    """Write the nearest `training` record per `held_out` record (`name similarity nearest orientation`).
+    """Write the nearest `training` record per `held_out` record.
 
     Both are FASTA files of windows, whose lengths may differ. Returns the table.
     """
@@ -72,7 +72,8 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     queries, others = read_records(held_out).sequences, read_records(training).sequences
     texts = list(queries.values())
     found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(len(texts))
-    table = _write(output, pd.DataFrame({"name": [*queries]}), {"nearest": [*others]}, found)
+    records = pd.DataFrame({"name": [*queries]})
+    table = _write(output, "records", records, {"nearest": [*others]}, found)
     _log_similarities(f"records of {held_out.name}", table)
     return table
 
@@ -88,9 +89,8 @@ def find_nearest_promoters(
 ) -> pd.DataFrame:
     """Write a table with the nearest training window per validation and test window, and return the table.
 
-    Candidates are the training promoters and their negatives of the same set. Columns are those of the
-    predictions files without the probability, then `similarity`, the nearest window's coordinates, set and
-    label, and `orientation`. `predictions` is an output file for the nearest-window baseline.
+    Candidates are the training promoters and their negatives of the same set. `predictions` is an output file
+    for the nearest-window baseline.
     """
     files = [windows / name for name in ("windows.parquet", "labels.npz")]
     _check([reference, *files], output, predictions)
@@ -108,7 +108,7 @@ def find_nearest_promoters(
     columns = ("contig", "start", "end", "strand", "negative_set", "label")
     names = {column: f"nearest_{column.removeprefix('negative_')}" for column in columns}
     others = {names[column]: rows[column].to_numpy()[training] for column in columns}
-    table = _write(output, queries, others, pairs.nearest(len(held_out)))
+    table = _write(output, "promoters", queries, others, pairs.nearest(len(held_out)))
     if predictions is not None:
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]
         write_predictions(predictions, queries.assign(probability=probabilities))
@@ -128,8 +128,7 @@ def find_nearest_bins(
 ) -> pd.DataFrame:
     """Write a table with the nearest training bin per test bin, by the windows around bins; return the table.
 
-    Columns are `contig start end split similarity nearest_contig nearest_start nearest_end orientation`, with
-    the coordinates of bins. Rows are the test bins that metrics are computed on, in their order.
+    Coordinates are those of bins. Rows are the test bins that metrics are computed on, in their order.
     `predictions` is an output `.npy` file (bins, tracks) of the nearest-window baseline. `window` is as in
     `_compared_window`.
     """
@@ -145,7 +144,7 @@ def find_nearest_bins(
     pairs = baseline.pairs(texts)
     columns = ("contig", "start", "end")
     others = {f"nearest_{column}": bins.bins[column].to_numpy()[training] for column in columns}
-    table = _write(output, bins.bins.iloc[test], others, pairs.nearest(len(test)))
+    table = _write(output, "bins", bins.bins.iloc[test], others, pairs.nearest(len(test)))
     if predictions is not None:
         write_array(predictions, baseline.predict_pairs(pairs, len(test)).astype(np.float32))
     _log_similarities("test bins", table)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from bigbird_dna.config.section import ASSEMBLY_SYNONYMS
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
 ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")
@@ -123,8 +123,8 @@ def load_assembly(name: str) -> Assembly:
     if name in (DEMO, CUSTOM):
         return Assembly(name, ())
     if name not in ASSEMBLIES:
-        known = ", ".join([*ASSEMBLIES, CUSTOM, DEMO])
-        raise ConfigError(f"unknown assembly {name!r}; known assemblies are {known}")
+        known = (*ASSEMBLIES, *ASSEMBLY_SYNONYMS, CUSTOM, DEMO)
+        raise ConfigError(f"unknown assembly {name!r}: {one_of(name, known)}")
     text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text()
     _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
     return Assembly(

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import MOST_CONTIGS, NO_INTERVALS, Intervals
@@ -232,7 +232,7 @@ def find_places(
 
     unknown = [contig for contig in dict.fromkeys(contigs) if name(contig) not in known]
     if contigs and len(unknown) == len(set(contigs)):
-        raise DataError(f"{where}: none of the contigs {shown(unknown)} found; contigs are {shown(known)}")
+        raise DataError(f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}")
     if unknown:
         log(f"warning: {where} has no contig {shown(unknown)}")
     wanted = {name(contig) for contig in contigs}

@@ -131,7 +131,7 @@ _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
 _PARSERS: dict[str, Callable[[str], _StartSite | None]] = {".sga": _parse_sga, ".fps": _parse_fps}
 
 
-_COLUMNS = ("contig", "position", "strand", "name")
+COLUMNS = ("contig", "position", "strand", "name")
 
 
 class PlacedPromoters(NamedTuple):
@@ -189,15 +189,15 @@ def prepare_promoters(
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
     """Write loci atomically as a TSV (contig, 0-based position, strand, name)."""
-    write_rows(path, chained([_COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)))
+    write_rows(path, chained([COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)))
 
 
 def read_loci(path: Path) -> list[Locus]:
     """Read a file of `write_loci`."""
     lines = read_lines(Path(path))
     _, header = next(lines, (0, ""))
-    if tuple(header.split("\t")) != _COLUMNS:
-        raise DataError(f"{path}: the header must be {' '.join(_COLUMNS)!r} (tab-separated)")
+    if tuple(header.split("\t")) != COLUMNS:
+        raise DataError(f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)")
     return _collect(path, parse_lines(path, _parse_locus, lines), Counter())
 
 

@@ -311,7 +311,7 @@ def _linked(labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArra
 
 
 SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
-_COLUMNS = ("name", "split", "group")
+SPLIT_COLUMNS = ("name", "split", "group")
 
 
 def read_splits(path: Path) -> dict[str, Split]:
@@ -323,7 +323,7 @@ def read_splits(path: Path) -> dict[str, Split]:
     rows = (row for row in read_lines(Path(path)) if row[1].strip() and not row[1].startswith("#"))
     for count, (number, line) in enumerate(rows):
         where, fields = f"{path}: line {number}", line.split("\t")
-        if count == 0 and tuple(fields[:2]) == _COLUMNS[:2]:
+        if count == 0 and tuple(fields[:2]) == SPLIT_COLUMNS[:2]:
             continue
         if len(fields) < 2:
             raise DataError(f"{where}: expected a record's name, a tab and its split, found {quoted(line)}")
@@ -340,7 +340,7 @@ def read_splits(path: Path) -> dict[str, Split]:
 
 def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
     """Write a table for `read_splits`, with each record's group of similar records as the third column."""
-    write_rows(path, [_COLUMNS, *zip(names, splits, groups, strict=True)])
+    write_rows(path, [SPLIT_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:

@@ -15,7 +15,7 @@ import pyfaidx
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, scratch_directory
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.errors import DataError, UsageError, error_text
+from bigbird_dna.errors import DataError, UsageError, error_text, meant, one_of
 from bigbird_dna.genome.assembly import (
     ALIAS_HINT,
     CUSTOM,
@@ -124,7 +124,8 @@ class Reference:
         """
         length = self.contigs.get(interval.contig)
         if length is None:
-            raise DataError(f"{self.path}: the reference has no contig {interval.contig!r}")
+            near = meant(interval.contig, self.contigs)
+            raise DataError(f"{self.path}: the reference has no contig {interval.contig!r}{near}")
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
         raw = self._letters(interval.contig, start, end)
@@ -356,7 +357,7 @@ def extract_contig(
         if place is None:
             raise DataError(
                 f"{reference}: the reference has no contig {contig!r}; it has {shown(genome.contigs)} "
-                f"(names are looked up in {assembly.name}); {ALIAS_HINT}"
+                f"(names are looked up in {assembly.name}); {ALIAS_HINT}{meant(contig, genome.contigs)}"
             )
         end = place.end
         if megabases is not None:
@@ -384,6 +385,6 @@ def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
     for name in names:
         own = find(name)
         if own is None:
-            raise DataError(f"{reference.path}: no contig {name!r}; contigs are {shown(reference.contigs)}")
+            raise DataError(f"{reference.path}: no contig {name!r}: {one_of(name, reference.contigs)}")
         found[own] = name
     return [*found]

@@ -262,7 +262,7 @@ def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
     return length is not None and interval.start >= 0 and interval.end <= length
 
 
-def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
+def centered_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     """Yield the starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
 
     The tiling is its own mirror image: windows are `stride` bp apart, counted from both ends, and may be
@@ -274,13 +274,13 @@ def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
 
 
 def count_tiles(length: int, size: int, stride: int, below: int | None = None) -> int:
-    """Return the number of windows of `centred_tiles`, or of those that start before `below`."""
+    """Return the number of windows of `centered_tiles`, or of those that start before `below`."""
     stop = length if below is None else below
     return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
 
 
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:
-    """Return the starts of `centred_tiles` at the left, in the center and at the right."""
+    """Return the starts of `centered_tiles` at the left, in the center and at the right."""
     if length < 1 or size < 1 or stride < 1:
         raise ValueError(f"length {length}, size {size} and stride {stride} must be positive")
     span = length - size

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, meant
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
 from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
@@ -44,6 +44,7 @@ def parse_named_region(
         raise ConfigError(
             f"{where}: {text!r} is not a contig or region (such as 22:1,001-2,000) of the reference "
             f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
+            f"{meant(text.partition(':')[0], contigs)}"
         )
     return found
 
@@ -190,6 +191,7 @@ def find_named(
                 raise ConfigError(
                     f"genome.{key}: {text!r} is no contig{part} of the reference "
                     f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
+                    f"{meant(text.partition(':')[0], contigs)}"
                 )
             elif contig is None:
                 regions.append(NamedRegion(f"genome.{key}", key, text, found))

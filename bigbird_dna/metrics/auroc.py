@@ -176,10 +176,6 @@ class Estimate(NamedTuple):
     low: float = math.nan
     high: float = math.nan
 
-    def columns(self, name: str) -> dict[str, float]:
-        """Return the values of the columns `name`, `name_low` and `name_high` of a table."""
-        return {f"{name}{end}": value for end, value in zip(ENDS, self, strict=True)}
-
 
 UNDEFINED = Estimate()
 

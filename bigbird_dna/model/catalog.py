@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from bigbird_dna.config import Section
 from bigbird_dna.config.safe_yaml import shown, unfit
-from bigbird_dna.errors import ConfigError, ModelError, UsageError
+from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of
 from bigbird_dna.genome.sources.inputs import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
 
@@ -89,8 +89,7 @@ class Published:
     def __getitem__(self, name: str) -> PublishedModel:
         """The entry of a name; `UsageError` lists the available names."""
         if name not in self.models:
-            known = ", ".join(sorted(self.models)) or "none"
-            raise UsageError(f"no published model {shown(name)}; available: {known}")
+            raise UsageError(f"no published model {shown(name)}: {one_of(name, sorted(self.models))}")
         return self.models[name]
 
     def bundled(self, name: str) -> Path | None:

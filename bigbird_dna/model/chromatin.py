@@ -205,7 +205,7 @@ class LoadedChromatinModel(LoadedModel):
 
 
 def _padded(sequence: str, window: int) -> str:
-    """Center a sequence in a window of N, like a contig's only window (see `centred_tiles`)."""
+    """Center a sequence in a window of N, like a contig's only window (see `centered_tiles`)."""
     return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
 
 

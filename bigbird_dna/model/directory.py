@@ -24,9 +24,9 @@ from bigbird_dna.config.network import read_stored_encoder, stored_encoder
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
+from bigbird_dna.errors import ConfigError, ModelError, error_text, meant, shortened
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalog import find_model
+from bigbird_dna.model.catalog import find_model, load_published
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import (
@@ -243,7 +243,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     """
     path = find_model(path)
     if not path.is_dir():
-        raise ModelError(f"{path}: model directory not found")
+        raise ModelError(f"{path}: model directory not found{meant(path, load_published().models)}")
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")

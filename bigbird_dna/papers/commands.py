@@ -37,11 +37,16 @@ def plan_experiment(
     run, _ = opt.read_run(config, overrides)
     jobs = plan(find_experiment(experiment), run)
     with text_destination(destination) as target, open_text(target) as stream:
-        stream.write("#arm\tseed\ttask\tpredictor\tdirectory\tset\n")
+        stream.write("#" + "\t".join(PLAN) + "\n")
         for job in jobs:
             arm = job.arm
             cells = [arm.name, str(job.seed), arm.task, arm.predictor, str(job.directory)]
             stream.write("\t".join([*cells, json.dumps(dict(arm.set))]) + "\n")
+
+
+PLAN = ("arm", "seed", "task", "predictor", "directory", "set")
+RECEPTIVE_FIELD = ("layers", "reached", "all")
+"""Columns of the tables that the commands write."""
 
 
 def run_experiment(
@@ -151,7 +156,7 @@ def show_reach(
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
     length = tokens or min(encoder.max_length, MOST_TOKENS)
     with text_destination(destination) as target, open_text(target) as stream:
-        stream.write("#layers\treached\tall\n")
+        stream.write("#" + "\t".join(RECEPTIVE_FIELD) + "\n")
         for one in receptive_field(encoder, length, layers):
             stream.write(f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n")
 

@@ -15,7 +15,7 @@ from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, rea
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.tables import Schema, columns
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Z95, Floats
@@ -32,28 +32,18 @@ RAW, CALIBRATED = "raw", "calibrated"
 STYLES = {RAW: ("uncalibrated", ORANGE), CALIBRATED: ("calibrated", BLUE)}
 _WEIGHTS = "model.safetensors"
 
-PROMOTER_CALIBRATION = Schema(
-    columns(
-        *("text negative_set probabilities", "count n positives"),
-        *("metric ece", "estimate ece_debiased", "metric ece_expected_if_calibrated", "estimate brier"),
-        "metric miscalibration discrimination uncertainty mean_probability share_positive",
-    ),
+PROMOTER_CALIBRATION = Schema.of(
+    "text negative_set probabilities; count n positives; metric ece; estimate ece_debiased",
+    "metric ece_expected_if_calibrated; estimate brier",
+    "metric miscalibration discrimination uncertainty mean_probability share_positive",
     key=["negative_set", "probabilities"],
 )
 
-METRICS = (
-    "ece",
-    "ece_debiased",
-    "ece_debiased_low",
-    "ece_debiased_high",
-    "ece_expected_if_calibrated",
-    "brier",
-)
-TRACK_CALIBRATION = Schema(
-    columns(
-        *("text track group", "count positives negatives", "text method", "metric share_positive"),
-        *(f"metric {one}_{name}" for name in (RAW, CALIBRATED) for one in ("mean", *METRICS)),
-    ),
+_ECE = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high")
+METRICS = (*_ECE, "ece_expected_if_calibrated", "brier")
+TRACK_CALIBRATION = Schema.of(
+    "text track group; count positives negatives; text method; metric share_positive",
+    *(f"metric {one}_{name}" for name in (RAW, CALIBRATED) for one in ("mean", *METRICS)),
     key=["track"],
 )
 _SMALLEST = 1e-4  # lower limit of the axes

@@ -21,7 +21,7 @@ from bigbird_dna.data.predictions import (
     negative_set_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, write_table
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import (
     ENDS,
@@ -59,11 +59,10 @@ if TYPE_CHECKING:
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
 
-PROMOTERS = Schema(
-    columns(
-        *("text negative_set stratum model", "count n positives", "estimate auroc auprc f1 mcc"),
-        *(*(f"estimate {name}" for name in DIFFERENCES.values()), "text note"),
-    ),
+PROMOTERS = Schema.of(
+    "text negative_set stratum model; count n positives; estimate auroc auprc f1 mcc",
+    *(f"estimate {name}" for name in DIFFERENCES.values()),
+    "text note",
     key=["negative_set", "stratum", "model"],
 )
 
@@ -113,16 +112,14 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
         if comparison is None:
             continue
         for name, scores in comparison.scores.items():
-            values = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)._asdict()
-            note = values.pop("note")
-            for baseline, column in DIFFERENCES.items():
+            *values, note = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
+            for baseline in DIFFERENCES:
                 lead = UNDEFINED
                 if baseline in comparison.scores and name != baseline:
                     lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
-                values |= lead.columns(column)
-            named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
-            rows.append({**named, **values, "note": note})
-    return pd.DataFrame(rows)
+                values += lead
+            rows.append((comparison.negative_set, stratum, name, *values, note))
+    return pd.DataFrame(rows, columns=PROMOTERS.names)
 
 
 def _comparisons(

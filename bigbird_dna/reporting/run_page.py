@@ -15,8 +15,8 @@ import yaml
 
 from bigbird_dna.config import Config
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.tables import Schema, columns, read_table, read_text_table
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.disk.tables import Schema, read_table, read_text_table
+from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.track_page import render_page, resource
 
@@ -57,7 +57,7 @@ def run_report(
     found: dict[str, Path] = {}
     for path in paths:
         if path.name not in known:
-            raise UsageError(f"{path}: not shown in a run report; accepted names: {', '.join(known)}")
+            raise UsageError(f"{path}: not shown in a run report; its name {one_of(path.name, known)}")
         if path.name in found:
             raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
         found[path.name] = path
@@ -272,7 +272,7 @@ def processor_seconds(path: Path) -> float | None:
 
 def _measured(path: Path, *names: str) -> list[float | None]:
     """Return the last row of a benchmark file, with None for missing values; empty if there is no row."""
-    table = read_table(path, Schema(columns(*(f"metric {name}" for name in names))))
+    table = read_table(path, Schema.of(*(f"metric {name}" for name in names)))
     last = table[[*names]].to_numpy(float)[-1:]
     return [None if math.isnan(value) else value for value in last.ravel().tolist()]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, write_table
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference, find_contigs
@@ -26,8 +26,8 @@ from bigbird_dna.metrics.resampling import percentile_interval
 from bigbird_dna.reporting.result import BLUE, GRAY, GREEN, panels, save_figure
 from bigbird_dna.reporting.training import apart
 
-DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
-CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])
+DIVERGENCES = Schema.of("text sequence; count k; metric divergence low high", key=["sequence", "k"])
+CONTENTS = Schema.of("text sequence; count bases; metric gc gc_deviation", key=["sequence"])
 
 LONGEST = 10  # largest k: 4 ** k counts are kept in memory for each compared sequence set
 SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"

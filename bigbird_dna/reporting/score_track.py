@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.tables import open_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
@@ -90,7 +90,7 @@ def read_score_track(
     if contig is None:
         raise DataError(f"{path}: contains no scored window")
     if contig not in contigs:
-        raise DataError(f"{path}: no contig {contig!r} (found: {', '.join(sorted(contigs)[:5])})")
+        raise DataError(f"{path}: no contig {contig!r}: {one_of(contig, sorted(contigs))}")
     if not inside:
         raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
     if start is None:  # a region may start with N

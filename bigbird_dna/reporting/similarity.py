@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import KEY, compare, read_predictions
-from bigbird_dna.data.similar import BOUNDS, SIMILARITY, Strata, nearest_schema
+from bigbird_dna.data.similar import BOUNDS, NEAREST, SIMILARITY, Strata
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.tables import Schema, columns, read_table, write_table
+from bigbird_dna.disk.tables import Schema, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import binary_metrics
@@ -26,15 +26,13 @@ from bigbird_dna.reporting.track_array import TrackArray, Values
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
 
 TABLE, FIGURE = "similarity.tsv", "similarity.svg"
-SCHEMA = Schema(
-    columns("text negative_set similarity model", "count n positives", "estimate auroc auprc", "text note"),
+SCHEMA = Schema.of(
+    "text negative_set similarity model; count n positives; estimate auroc auprc; text note",
     key=["negative_set", "similarity", "model"],
 )
-BIN_SCHEMA = Schema(
-    columns(
-        *("text similarity", "count bins", "text group model", "count tracks"),
-        *("metric median_auroc median_auprc", "count n_excluded"),
-    ),
+BIN_SCHEMA = Schema.of(
+    "text similarity; count bins; text group model; count tracks; metric median_auroc median_auprc",
+    "count n_excluded",
     key=["similarity", "group", "model"],
 )
 BIN_KEY = ("contig", "start", "end")
@@ -148,8 +146,8 @@ def bin_similarity_report(
 
 def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
     """Read the columns `key`, which identify windows, and `similarity` from a table of nearest windows."""
-    columns = (*key, SIMILARITY)
-    return read_table(path, nearest_schema(columns, key))[[*columns]]
+    needed = NEAREST["promoters"].part(*key, SIMILARITY)
+    return read_table(path, Schema(needed.columns, key))[[*key, SIMILARITY]]
 
 
 def similarities_of(

@@ -23,7 +23,7 @@ from bigbird_dna.data.predictions import (
     read_bits,
 )
 from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.disk.tables import Schema, columns, number, read_table, whole_number, with_types, write_table
+from bigbird_dna.disk.tables import Schema, number, read_table, whole_number, with_types, write_table
 from bigbird_dna.errors import DataError, UsageError, printable
 from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
@@ -44,7 +44,7 @@ _COMPARED = {
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
-SUMMARY = Schema(columns("text section metric", "metric value low high", "text note"))
+SUMMARY = Schema.of("text section metric; metric value low high; text note")
 
 Line = Mapping[Any, Any]
 
@@ -245,7 +245,7 @@ def group_rows(source: Path) -> Iterator[SummaryRow]:
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
     others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
-    table = with_types(source, table, Schema(columns(*(f"metric {_MEDIAN}{name}" for name in others))))
+    table = with_types(source, table, Schema.of(*(f"metric {_MEDIAN}{name}" for name in others)))
     for line in table.to_dict("records"):
         section = f"chromatin, {line['group']}"
         count = line["tracks"]
@@ -262,14 +262,14 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     Tracks excluded from the metrics of their group, and leads over published metrics (from other data), are
     left out. The leads are slightly overestimated, because they are the largest of many.
     """
-    table = read_table(source, Schema(columns("text track note", "metric auroc")))
+    table = read_table(source, Schema.of("text track note; metric auroc"))
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
     others = (lead.removeprefix(_LEAD) for lead in leads)
     name = next((other for other in others if other != PUBLISHED), None)
     if name is None:
         return []
     lead, other = f"{_LEAD}{name}", f"auroc_{name}"
-    table = with_types(source, table, Schema(columns(f"estimate {lead}", f"metric {other}")))
+    table = with_types(source, table, Schema.of(f"estimate {lead}; metric {other}"))
     found = []
     for line in table.to_dict("records"):
         estimate = _estimate(line, lead)

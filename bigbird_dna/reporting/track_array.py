@@ -22,7 +22,7 @@ from bigbird_dna.disk.foreign import (
     read_header,
     read_text,
 )
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 
 # Bytes read per chunk; small enough to stay in the CPU cache while values are transposed.
@@ -95,7 +95,7 @@ def choose_array(path: Path, name: str, kind: str, found: Mapping[str, int]) -> 
     listed = ", ".join(sorted(found)) or "none"
     if name:
         if name not in found:
-            raise DataError(f"{path}: no numeric array {name!r} (found: {listed})")
+            raise DataError(f"{path}: no numeric array {name!r}: {one_of(name, sorted(found))}")
         return name
     for axes in (2, 1):  # one axis: one track
         flat = [key for key, count in found.items() if count == axes and key != NAMES]

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.tables import Schema, columns
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import (
@@ -238,14 +238,14 @@ def tracks_schema(others: Sequence[str]) -> Schema:
             groups.append(f"metric {other_auroc(name)} delta_{name}")
         else:
             groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}"]
-    return Schema(columns(*groups), key=["track"])
+    return Schema.of(*groups, key=["track"])
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
     medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
-    return Schema(columns("text group", "count tracks", own, "count n_excluded", *medians), key=["group"])
+    return Schema.of("text group; count tracks", own, "count n_excluded", *medians, key=["group"])
 
 
 def tracks_table(

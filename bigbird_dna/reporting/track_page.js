@@ -156,7 +156,7 @@
   ];
   const dots = [];
   function dot(i, x, y, title) {
-    const made = path(`dot g${data.group[i] % data.groupColours}`, SHAPES[data.group[i] % 4]);
+    const made = path(`dot g${data.group[i] % data.groupColors}`, SHAPES[data.group[i] % 4]);
     made.setAttribute("transform", `translate(${at(x, y)}) scale(${SCALE})`);
     made.dataset.i = i;
     made.append(svg("title", {}, `${data.name[i]}: ${title}`));
@@ -259,7 +259,7 @@
 
   let chosen = []; // { i, slot }, oldest first
   function add(i) {
-    if (chosen.length >= data.curveColours) chosen.shift();
+    if (chosen.length >= data.curveColors) chosen.shift();
     let slot = 0;
     while (chosen.some((one) => one.slot === slot)) slot++;
     chosen.push({ i, slot });

@@ -222,7 +222,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
             for curve in page.curves
         ],
         "chosen": list(dict.fromkeys(chosen)),
-        "groupColours": GROUP_COLORS,
-        "curveColours": CURVE_COLORS,
+        "groupColors": GROUP_COLORS,
+        "curveColors": CURVE_COLORS,
         "maxStrips": MAX_STRIPS,
     }

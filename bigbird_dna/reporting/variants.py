@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, open_lines, write_table
+from bigbird_dna.disk.tables import Schema, open_lines, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import check_name, decimal, quoted
 from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
@@ -234,7 +234,7 @@ def _read_table(path: Path) -> Iterator[_ScoredAllele]:
 
 
 _METRICS = ("estimate auroc", "metric auroc_log_odds sign_accuracy")
-VARIANTS = Schema(columns("text subset", "count variants with_effect", *_METRICS), key=["subset"])
+VARIANTS = Schema.of("text subset; count variants with_effect", *_METRICS, key=["subset"])
 ALL, HELD_OUT = "all", "held-out"
 # Expected sign of the change; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}

@@ -133,6 +133,8 @@ class TableRow(NamedTuple):
 
 PLACE: Mapping[str, type] = {"contig": str, "start": int, "end": int, "name": str}
 """The first columns of every table."""
+SCORED: Mapping[str, type] = {"score": float, "strand": str}
+"""The next columns of a table of scores."""
 
 
 def table_writers(
@@ -147,7 +149,7 @@ def table_writers(
 
     def lines(rows: Iterable[R], is_bed: bool, header: OutputHeader) -> Iterator[str]:
         more = ["probability"] if is_bed and has_score else []
-        scored = ["score", "strand", *more] if is_bed or has_score else []
+        scored = [*SCORED, *more] if is_bed or has_score else []
         yield from provenance_lines(header.origin)
         yield "#" + "\t".join([*PLACE, *scored, "note", *header.columns])
         for contig, start, end, name, score, strand, note, values in map(fields, rows):
@@ -164,7 +166,7 @@ def table_writers(
 
         assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
         kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
-        scored = {"score": float, "strand": str} if has_score else {}
+        scored = SCORED if has_score else {}
         columns = {**PLACE, **scored, "note": str, **dict.fromkeys(header.columns, float)}
         schema = pa.schema(
             [(name, kinds[kind]) for name, kind in columns.items()], metadata=dict(header.origin)

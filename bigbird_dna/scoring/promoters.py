@@ -20,7 +20,7 @@ from bigbird_dna.genome.sequence import (
     Intervals,
     Locus,
     Strand,
-    centred_tiles,
+    centered_tiles,
     fraction_n,
     inside,
     window_around,
@@ -329,11 +329,11 @@ def score_regions(
 def _tss_windows(region: Interval, upstream: int, downstream: int, stride: int) -> Iterator[Interval]:
     length, size = len(region), upstream + downstream
     if length >= size:
-        for tile in centred_tiles(length, size, stride):
+        for tile in centered_tiles(length, size, stride):
             start = region.start + tile
             yield Interval(region.contig, start, start + size, region.strand)
         return
-    for tile in centred_tiles(length, 1, stride):
+    for tile in centered_tiles(length, 1, stride):
         locus = Locus(region.contig, region.start + tile, region.strand, "")
         yield window_around(locus, upstream, downstream)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Places
-from bigbird_dna.genome.sequence import Strand, centred_tiles, count_tiles, reverse_complement
+from bigbird_dna.genome.sequence import Strand, centered_tiles, count_tiles, reverse_complement
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.promoter import filled
 
@@ -154,7 +154,7 @@ class _Grid(NamedTuple):
 
     def starts(self, contig: str, length: int) -> Iterator[int]:
         """Yield the starts of the windows of a record of `length` bp."""
-        starts = centred_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
+        starts = centered_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
         if self.places is None:
             return starts
         size, overlaps = min(self.size, length), self.places.overlaps

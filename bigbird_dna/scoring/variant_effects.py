@@ -349,9 +349,11 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     return ("\t".join([*line, record.rest] if record.rest else line),)
 
 
+ALLELE = ("contig", "position", "ref", "alt", "id", "note")  # first columns of a table
+
+
 def _tsv_header(kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: object) -> Iterator[str]:
-    columns = ["#contig", "position", "ref", "alt", "id", "note", *kind.columns]
-    yield from (*provenance_lines(origin), "\t".join(columns))
+    yield from (*provenance_lines(origin), "#" + "\t".join([*ALLELE, *kind.columns]))
 
 
 def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:

@@ -22,7 +22,7 @@ from bigbird_dna.genome.sequence import (
     OPPOSITE,
     Interval,
     Strand,
-    centred_tiles,
+    centered_tiles,
     fraction_n,
     reverse_complement,
 )
@@ -182,7 +182,7 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
                 left, right = self._reach(strand)
                 yield from ((at, at, strand) for at in range(-1, -right, -self.stride))
                 yield from ((ref + at, alt + at, strand) for at in range(0, left, self.stride))
-                for at in centred_tiles(max(ref, alt), 1, self.stride):
+                for at in centered_tiles(max(ref, alt), 1, self.stride):
                     there = moved(at, strand, max(ref, alt), min(ref, alt))
                     yield (at, there, strand) if ref >= alt else (there, at, strand)
             return

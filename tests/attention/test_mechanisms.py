@@ -33,7 +33,7 @@ NAMES = sorted(known_mechanisms())
 COMBINERS = [name for name in NAMES if name.startswith("combiner_")]
 SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, max_length=128, dropout=0.0)
 
-PAGE = "docs/reference/attention.md"
+PAGE = "docs/reference/mechanisms.md"
 DECAYING = blocks("docs/extending.md", "py")[0].text
 """A mechanism of one's own, as the documentation shows it: one file."""
 

@@ -328,7 +328,7 @@ def test_a_library_that_is_wrong_is_not_used(
     def half(call: Call) -> Tensor:
         return dense_attention(call) / 2
 
-    # Unoptimised, to be quick.
+    # Unoptimized, to be quick.
     monkeypatch.setattr(native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"])
     monkeypatch.setattr(native, "dense_attention", half)
     message(why_not())

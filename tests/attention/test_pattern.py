@@ -216,7 +216,7 @@ def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) ->
 # The picture of a pattern
 
 
-def test_svg_shows_each_kind_in_its_colour_and_is_reproducible(tmp_path: Path) -> None:
+def test_svg_shows_each_kind_in_its_color_and_is_reproducible(tmp_path: Path) -> None:
     kinds = Pattern().kinds(16, heads=2)
     paths = [tmp_path / "a.svg", tmp_path / "b.svg"]
     for path in paths:
@@ -234,7 +234,7 @@ def test_files_stay_small_however_many_blocks_there_are(tmp_path: Path) -> None:
         assert path.read_text().count("<image ") == 3
 
 
-def test_cells_of_a_picture_have_the_colours_of_their_kinds(tmp_path: Path) -> None:
+def test_cells_of_a_picture_have_the_colors_of_their_kinds(tmp_path: Path) -> None:
     """Areas of the colors in the bitmap stand in the proportion of the numbers of blocks."""
     from matplotlib.image import imread
 

@@ -276,8 +276,8 @@ def test_labels_by_definition() -> None:
     assert label_count(2) == 14
 
 
-def test_relative_positions_alone_can_point_at_a_neighbour() -> None:
-    """With q = 1 and a large key for distance -1 every token takes its left neighbour's value."""
+def test_relative_positions_alone_can_point_at_a_neighbor() -> None:
+    """With q = 1 and a large key for distance -1 every token takes its left neighbor's value."""
     tokens, radius = 40, 3
     ones = torch.ones(1, 1, tokens, 4)
     v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1).expand(-1, -1, -1, 4)

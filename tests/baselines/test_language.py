@@ -115,7 +115,7 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     assert {len(bits) for bits in evaluated.bits.values()} == {sum(map(len, held_out.hidden))}
 
 
-def test_pieces_tell_of_their_neighbours_what_bases_do_not(tokenizer):
+def test_pieces_tell_of_their_neighbors_what_bases_do_not(tokenizer):
     """On independent bases no model of bases gets below their entropy, but pieces of a tokenizer aren't
     independent: a piece that would have merged with its neighbor isn't there."""
     rng = np.random.default_rng(0)

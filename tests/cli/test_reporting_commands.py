@@ -190,7 +190,6 @@ def test_summary(files, model_dir, tmp_path):
     assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
     assert "masked-token accuracy" in text and "0.0500" in text and "5,123,456,789" in text
     table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
-    assert list(table.columns) == ["section", "metric", "value", "low", "high", "note"]
     assert "tokens seen\t5123456789\t" in (tmp_path / "summary.tsv").read_text()
     figures = table.set_index(["section", "metric"])
     source = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t").iloc[0]

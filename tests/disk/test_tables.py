@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 
 from bigbird_dna.disk.atomic import read_json, write_json
 from bigbird_dna.disk.json_files import parse_json
-from bigbird_dna.disk.tables import Column, Schema, columns, open_lines, read_table, write_table
+from bigbird_dna.disk.tables import Schema, open_lines, read_table, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import ResultTable, write_result
 from tests.golden.messages import fails
 
-SCHEMA = Schema(
-    [
-        *columns("text model", "count n", "estimate auroc"),
-        Column("fraction", low=0, high=1),
-        Column("published_auroc", "published", missing=True),
-    ],
-    key=["model"],
+SCHEMA = Schema.of(
+    "text model; count n; estimate auroc; fraction fraction; metric published_auroc", key=["model"]
 )
 FRAME = pd.DataFrame(
     [("a", 3, 0.5, 0.25, 0.75, 0.125, math.nan), ("NA", 4, *[math.nan] * 3, 1.0, 0.9)], columns=SCHEMA.names
@@ -42,7 +37,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_other_columns_stay_text(tmp_path):
     (tmp_path / "t.tsv").write_text("x\tn\n1\t2\n")
-    assert read_table(tmp_path / "t.tsv", Schema(columns("count n"))).loc[0].tolist() == ["1", 2]
+    assert read_table(tmp_path / "t.tsv", Schema.of("count n")).loc[0].tolist() == ["1", 2]
 
 
 def test_columns_that_are_not_declared_are_not_written(tmp_path):
@@ -71,7 +66,7 @@ def test_what_a_column_cannot_hold(tmp_path, column, cell):
 @pytest.mark.parametrize("cell", ["", "NA", "NaN", "nan", "-", ".", "NA, not measured"])
 def test_cells_without_a_value(tmp_path, cell):
     (tmp_path / "t.tsv").write_text(f"a\tb\n{cell}\tx\n")
-    assert math.isnan(read_table(tmp_path / "t.tsv", Schema(columns("metric a")))["a"][0])
+    assert math.isnan(read_table(tmp_path / "t.tsv", Schema.of("metric a"))["a"][0])
 
 
 def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
@@ -79,7 +74,7 @@ def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
     with fails(DataError):
         read_table(tmp_path / "t.tsv", SCHEMA)
     with fails(DataError):
-        read_table(tmp_path / "t.tsv", Schema(columns("text more")))
+        read_table(tmp_path / "t.tsv", Schema.of("text more"))
 
 
 def test_lines_of_a_table(tmp_path):

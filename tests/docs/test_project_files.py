@@ -1,17 +1,21 @@
 """Files that other people's tools read: the README's size, the citation, what is installed and pinned."""
 
+import ast
+import math
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from datetime import date
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.disk.tables import Schema
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import pages
 
@@ -251,3 +255,65 @@ def test_figures_in_the_text() -> None:
     said = re.search(r"some (\d+) times in\s+pretraining \(`grch37.yaml`: ([\d,]+) times\)", PAGE)
     assert said is not None
     assert [float(text.replace(",", "")) for text in said.groups()] == pytest.approx(passes, rel=0.03)
+
+
+# Columns and keys of files: the pages name those of the code
+
+MARKED = re.compile(r"<!-- columns: ([\w.]+):(.+) -->\n\n((?:\|.*\n)+)")
+MADE = r"Schema(\.of)?\(.*\)|\{.*: Schema\.of\(.*\)\}"
+WORDS = {"whole": "integer", str: "text", int: "integer", float: "number", bool: "boolean"}
+
+
+def declared(source: Any) -> Iterator[tuple[str, str]]:
+    """Names with their types, which are empty where the code has none."""
+    if isinstance(source, Schema):
+        for cell in (cell for column in source.columns for cell in column.cells):
+            limits = f", {cell.low:g} to {cell.high:g}" if math.isfinite(cell.low + cell.high) else ""
+            yield cell.name, WORDS.get(cell.kind, cell.kind) + limits + " or empty" * cell.missing
+    elif isinstance(source, str):
+        yield source, ""
+    elif isinstance(source, Mapping):
+        yield from ((name, WORDS.get(kind, "")) for name, kind in source.items())
+    elif isinstance(source, type):
+        hints = get_type_hints(source)
+        yield from declared({name: hints[name] for name in getattr(source, "model_fields", hints)})
+    else:
+        yield from (pair for one in source for pair in declared(one))
+
+
+def documented(table: str) -> Iterator[tuple[str, str]]:
+    """The same of a table in a page; its first two columns are names and their type."""
+    header, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines())
+    for cells in rows:
+        names, ends, _ = cells[0].partition("with `_low` and `_high`")
+        for name in re.findall("`([^`]+)`", names):
+            for end in ("", "_low", "_high") if ends else ("",):
+                yield f"{name}{end}", cells[1] if header[1] == "type" else ""
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/files/")])
+def test_a_page_has_the_columns_of_the_code(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    marked = MARKED.findall(text)
+    assert len(marked) == text.count("<!-- columns:")
+    assert not re.search(r"(?<!-->\n\n)^\| (next )?column\b.*\| type \|", text, re.MULTILINE)
+    for module, expression, table in marked:
+        source = eval(expression, vars(import_module(module)).copy())
+        found, shown = [*declared(source)], [*documented(table)]
+        assert [name for name, _ in shown] == [name for name, _ in found], expression
+        for (name, kind), (_, stated) in zip(found, shown, strict=True):
+            assert not kind or not stated or stated == kind, (expression, name, kind)
+
+
+def test_every_schema_has_its_page() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/files").glob("*.md"))
+    named = {f"{m}:{name}" for m, made, _ in MARKED.findall(text) for name in re.findall(r"\w+", made)}
+    schemas = set()
+    for path in (REPOSITORY / "bigbird_dna").rglob("*.py"):
+        module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and "Schema" in ast.unparse(node.returns or node.args):
+                schemas.add(f"{module}:{node.name}")
+            elif isinstance(node, ast.Assign) and re.fullmatch(MADE, ast.unparse(node.value)):
+                schemas.add(f"{module}:{ast.unparse(node.targets[0])}")
+    assert len(schemas) > 20 and schemas - named == set()

@@ -26,7 +26,7 @@ from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
-    centred_tiles,
+    centered_tiles,
     clean,
     count_ambiguous_bytes,
     fraction_n,
@@ -115,7 +115,7 @@ def test_the_locus_is_base_number_upstream_of_its_window(position, strand, upstr
 
 @given(st.integers(1, 2000), st.integers(1, 300), st.integers(1, 400))
 def test_tiles_mirror_themselves_and_leave_no_gap_above_a_stride(length, size, stride):
-    starts = list(centred_tiles(length, size, stride))
+    starts = list(centered_tiles(length, size, stride))
     span = length - size
     assert starts == sorted(set(starts))
     if span <= 0:
@@ -135,7 +135,7 @@ def test_tiles_mirror_themselves_and_leave_no_gap_above_a_stride(length, size, s
 @pytest.mark.parametrize("arguments", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_tiles_want_positive_sizes(arguments):
     with fails(ValueError):
-        list(centred_tiles(*arguments))
+        list(centered_tiles(*arguments))
 
 
 # Names and numbers that tables can hold, and lines of any length, in every reader of text

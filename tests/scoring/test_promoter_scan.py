@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import Interval, centred_tiles, clean, reverse_complement
+from bigbird_dna.genome.sequence import Interval, centered_tiles, clean, reverse_complement
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
@@ -62,7 +62,7 @@ def expected(
     for name, text in records.items():
         sequence = clean(text, name)
         short = len(sequence) < size
-        for start in [0] if short else centred_tiles(len(sequence), size, stride):
+        for start in [0] if short else centered_tiles(len(sequence), size, stride):
             piece = sequence[start : start + size]
             notes = ["short"] if short else []
             n_fraction = piece.count("N") / len(piece)

@@ -20,7 +20,7 @@ import bigbird_dna
 from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.intervals import find_places
-from bigbird_dna.genome.sequence import centred_tiles, count_tiles
+from bigbird_dna.genome.sequence import centered_tiles, count_tiles
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.scan import count_windows, scan_promoters
 from tests.cli.command import Result, Run, refused
@@ -332,7 +332,7 @@ def test_shards_have_all_rows_evenly(of: int, total: int) -> None:
 
 @given(st.integers(1, 600), st.integers(1, 90), st.integers(1, 120), st.integers(-50, 700))
 def test_windows_are_counted_without_listing_them(length: int, size: int, stride: int, below: int) -> None:
-    tiles = list(centred_tiles(length, size, stride))
+    tiles = list(centered_tiles(length, size, stride))
     assert count_tiles(length, size, stride) == len(tiles)
     assert count_tiles(length, size, stride, below) == sum(start < below for start in tiles)
 

@@ -345,7 +345,7 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
-# Warm-up, decay, which weights decay, and what the optimisers keep of each
+# Warm-up, decay, which weights decay, and what the optimizers keep of each
 
 
 @given(st.integers(1, 400), st.integers(0, 500))

@@ -366,7 +366,7 @@ class Code:
 ADAFACTOR = CONFIG.model_copy(update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)})
 
 
-def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimiser_s(tmp_path: Path) -> None:
+def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimizer_s(tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
     run(opened(tmp_path), Curve(6), ADAFACTOR)
     store = opened(tmp_path)

@@ -300,7 +300,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 # What the workflow would run for data of the user's own, and what it says to wrong ones
 
 
-# Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
+# Sequences without a genome: nothing is simulated, fetched, tokenized or pretrained.
 SEQUENCES = once(
     "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters report_plot_attention "
     "report_plot_loss report_summary report_run"

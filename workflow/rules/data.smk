@@ -88,7 +88,7 @@ rule prepare_chromatin:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        **({"shard": shard_of(LABELED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELLED_FILES),
+        **({"shard": shard_of(LABELED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELED_FILES),
     log:
         PATHS.log(f"prepare-chromatin{shard_log(LABEL_SHARDS)}"),
     benchmark:
@@ -117,7 +117,7 @@ if LABEL_SHARDS > 1:
         input:
             shards_of(LABELED, LABEL_SHARDS),
         output:
-            **LABELLED_FILES,
+            **LABELED_FILES,
         log:
             PATHS.log("merge-chromatin"),
         benchmark:
@@ -137,8 +137,8 @@ if CONFIG.splits.max_train_test_similarity is not None:
     rule prepare_filter_bins:
         input:
             **GENOME,
-            bins=LABELLED_FILES["bins"],
-            rest=list(LABELLED_FILES.values()),
+            bins=LABELED_FILES["bins"],
+            rest=list(LABELED_FILES.values()),
         output:
             **DATA_FILES,
         log:

@@ -87,9 +87,9 @@ DATA_FILES = {
 }
 # Labeled bins; with splits.max_train_test_similarity, a later rule removes bins similar to held-out bins.
 LABELED = (
-    PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
+    PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labeled_bins
 )
-LABELLED_FILES = {name: LABELED / path.name for name, path in DATA_FILES.items()}
+LABELED_FILES = {name: LABELED / path.name for name, path in DATA_FILES.items()}
 # Inputs shared by several rules. Promoter windows refer to the genome, or to custom sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 GENOME = indexed(PATHS.reference)

@@ -24,6 +24,7 @@ from bigbird_dna.disk.atomic import check_writable, checksum, read_json, write_j
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
+from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.labels import (
@@ -39,7 +40,8 @@ from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Interval, Intervals
 from bigbird_dna.genome.splits import SPLITS, Split, window_start
 
-COLUMNS = ["contig", "start", "end", "split"]
+BINS = Schema.of("text contig; count start end; text split")
+COLUMNS = BINS.names
 FORMAT = 1
 FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
@@ -119,15 +121,13 @@ def write_dataset(
         "tracks": len(tracks),
         **info,
     }
-    columns: dict[str, Sequence[object]] = {
-        f"positives_{split}": found.tolist() for split, found in counts.items()
-    }
+    positives = {f"positives_{split}": found.tolist() for split, found in counts.items()}
     with atomic_directory(directory) as temporary:
         bins.to_parquet(temporary / "bins.parquet", index=False)
         labels.save(temporary / "labels.npz")
         # A path to the peak files would become wrong when the directory is moved: dataset.json has their
         # names and checksums.
-        write_tracks(temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], columns)
+        write_tracks(temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], positives)
         write_json(temporary / "dataset.json", info)
     return read_dataset(directory)
 

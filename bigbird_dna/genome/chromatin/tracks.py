@@ -16,13 +16,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
-from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
+from bigbird_dna.errors import ConfigError, DataError, UsageError, nearest, shortened
 from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
@@ -60,7 +59,7 @@ def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool)
 
 
 _LARGEST_TABLE = 1 << 26  # characters, to limit memory
-_TEXTS = ("cell", "target", "treatment", "description")
+TEXTS = ("cell", "target", "treatment", "description")
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def write_tracks(
         "track": [track.name for track in tracks],
         "group": [track.group for track in tracks],
     }
-    table |= {name: [getattr(track, name) for track in tracks] for name in _TEXTS}
+    table |= {name: [getattr(track, name) for track in tracks] for name in TEXTS}
     home = path.absolute().parent
     table["file"] = [
         "" if track.file is None else os.path.relpath(track.file.absolute(), home) for track in tracks
@@ -200,7 +199,7 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
         if found := control_character(text):
             raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
-    texts = {key: values.pop(key, "") for key in _TEXTS}
+    texts = {key: values.pop(key, "") for key in TEXTS}
     known = figure and not figure.startswith("NA")
     auroc = decimal(figure) if known else None
     if known and (auroc is None or not 0 <= auroc <= 1):
@@ -227,12 +226,11 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
 
 
 def _near(tracks: Sequence[Track], element: str) -> str:
-    known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
     # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
     parts = {text for track in tracks for text in (track.cell, track.target)} - {"", "None"}
-    known = {text.casefold(): f"*{text}*" for text in sorted(parts)} | known
-    near = [known[text] for text in get_close_matches(element.casefold(), known, cutoff=0.6)]
-    if near:
+    known = {text: f"*{text}*" for text in sorted(parts)}
+    known |= {text: text for track in tracks for text in (track.group, track.name)}
+    if near := [known[text] for text in nearest(element, known, 3)]:
         return f"; similar are {', '.join(map(repr, near))}"
     return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
 

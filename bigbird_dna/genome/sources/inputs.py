@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 
 from bigbird_dna.config import DEEPSEA, SIMULATED, Config
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shortened, shown
-from bigbird_dna.errors import ConfigError, UsageError
+from bigbird_dna.errors import ConfigError, UsageError, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.transfer import find_fault
 
@@ -146,7 +146,7 @@ def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str
         case "missing":
             raise ConfigError(f"{where}: missing field {key!r}")
         case "extra_forbidden" | "unexpected_keyword_argument":
-            raise ConfigError(f"{where}: unknown field {shown(key)}")
+            raise ConfigError(f"{where}: unknown field {shown(key)}{meant(key, kind.__annotations__)}")
     message = shortened(fault["msg"].removeprefix("Value error, "), 300)
     raise ConfigError(f"{where}: {key}: {message} (found {shown(fault['input'])})")
 
@@ -228,7 +228,7 @@ def find_source(key: str) -> Source:
 
 
 def _unknown(key: str) -> str:
-    return f"unknown source {key!r}; known sources are {', '.join(sorted(load_sources()))}"
+    return f"unknown source {key!r}: {one_of(key, sorted(load_sources()))}"
 
 
 def deepsea_sources(assembly: str) -> dict[str, Source]:

@@ -17,8 +17,8 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
-from bigbird_dna.disk.tables import json_rows, write_tsv
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.tables import Column, Schema, json_rows, write_table
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
@@ -94,12 +94,13 @@ def ablation_report(
         notes,
         _read_costs(section, costs),
     )
-    table = pd.DataFrame([_row(found, name) for name in found.names])
+    schemas = ablation_schemas([*found.tracks])
+    table = pd.DataFrame([_row(found, name) for name in found.names], columns=schemas["mechanisms"].names)
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
     further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
     bits = [path for files in (*lengths.values(), time) for path in files.values()]
     with into_directory(output, [*bits, *costs.values(), *(tracks.files if tracks else ())]) as files:
-        write_tsv(files / "ablation.tsv", table)
+        write_table(files / "ablation.tsv", table, schemas["mechanisms"])
         content: dict[str, Any] = {
             "title": TITLE,
             "reference": reference,
@@ -110,7 +111,7 @@ def ablation_report(
         pages = [_page(TITLE, table)]
         mechanism_figure(found, files / "ablation.svg")
         for key, (title, rows) in further.items():
-            write_tsv(files / f"ablation_{key}.tsv", rows)
+            write_table(files / f"ablation_{key}.tsv", rows, schemas[key])
             pages.append(_page(title, rows))
             content[key] = json_rows(rows)
         if "lengths" in further:
@@ -118,6 +119,25 @@ def ablation_report(
         write_json(files / "ablation.json", content)
         (files / "ablation.md").write_text("\n".join([*pages, _notes(found)]), encoding="utf-8")
     return table
+
+
+def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
+    """Return the schemas of `ablation.tsv` ("mechanisms") and of the tables of seeds and lengths."""
+    bits, cost = "estimate bits_per_base difference", "metric tokens_per_second seconds_per_step peak_mib"
+    names = [f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")]  # may contain spaces
+    mechanisms = Schema.of(
+        f"text mechanism attention paper_table1_row; count seeds steps; {bits}; number seconds",
+        "count matched_time_steps; estimate matched_time_bits_per_base matched_time_difference",
+        f"number matched_time_seconds; {cost}",
+        *(Column(name, "estimate", missing=True) for name in names),
+        "metric published_masked_accuracy",
+    )
+    seeds = Schema.of(
+        "text mechanism; count seed; metric bits_per_base matched_time_bits_per_base",
+        *(Column(name, missing=True) for name in names[::2]),
+    )
+    lengths = f"count tokens; text mechanism; count steps; {bits}; {cost}; metric published_perplexity"
+    return {"mechanisms": mechanisms, "seeds": seeds, "lengths": Schema.of(lengths)}
 
 
 def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:
@@ -167,59 +187,37 @@ def length_table(found: AblationResult) -> pd.DataFrame:
         for name in found.names:
             published = PERPLEXITY.get(_alike(found, name), {}).get(tokens, math.nan)
             rows.append(
-                {
-                    "tokens": tokens,
-                    "mechanism": name,
-                    "steps": reached[name].steps,
-                    **_bits(reached[name], ""),
-                    **found.cost(name, tokens),
-                    "published_perplexity": published,
-                }
+                (
+                    *(tokens, name, reached[name].steps, *reached[name].value, *reached[name].difference),
+                    *(*found.cost(name, tokens).values(), published),
+                )
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=ablation_schemas(())["lengths"].names)
 
 
 def seed_table(found: AblationResult) -> pd.DataFrame:
     """Return one row per mechanism and seed, to show failed trainings that a mean over seeds conceals."""
-    parts = {"bits_per_base": found.steps, "matched_time_bits_per_base": found.time}
-    parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
-    rows: list[dict[str, object]] = []
+    parts, rows = (found.steps, found.time, *found.tracks.values()), []
     for name in found.names:
-        own = {part: reached.get(name, _NOTHING).by_seed for part, reached in parts.items()}
-        for seed in sorted({seed for values in own.values() for seed in values}):
-            row = {part: values.get(seed, math.nan) for part, values in own.items()}
-            rows.append({"mechanism": name, "seed": seed, **row})
-    return pd.DataFrame(rows)
+        own = [reached.get(name, _NOTHING).by_seed for reached in parts]
+        for seed in sorted({seed for values in own for seed in values}):
+            rows.append((name, seed, *(values.get(seed, math.nan) for values in own)))
+    return pd.DataFrame(rows, columns=ablation_schemas([*found.tracks])["seeds"].names)
 
 
-def _row(found: AblationResult, name: str) -> dict[str, object]:
+def _row(found: AblationResult, name: str) -> tuple[object, ...]:
     """Return the row of a mechanism; `difference` is bits per base minus the reference's (less is better)."""
     steps, time = found.steps[name], found.time[name]
     alike = _alike(found, name)
-    row: dict[str, object] = {
-        "mechanism": name,
-        "attention": found.costs[name].attention,
-        "paper_table1_row": BUILDING_BLOCKS.get(alike, ""),
-        "seeds": len(steps.by_seed),
-        "steps": steps.steps,
-        **_bits(steps, ""),
-        "seconds": steps.seconds,
-        "matched_time_steps": time.steps,
-        **_bits(time, "matched_time_"),
-        "matched_time_seconds": time.seconds,
-        **found.cost(name, found.section.tokens),
-    }
-    for track, reached in found.tracks.items():
-        own = reached.get(name, _NOTHING)
-        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"delta_auroc_{track}")}
-    return row | {"published_masked_accuracy": MASKED_ACCURACY.get(alike, math.nan)}
-
-
-def _bits(reached: ModelComparison, prefix: str) -> dict[str, float]:
-    return {
-        **reached.value.columns(f"{prefix}bits_per_base"),
-        **reached.difference.columns(f"{prefix}difference"),
-    }
+    tracks = [reached.get(name, _NOTHING) for reached in found.tracks.values()]
+    return (
+        *(name, found.costs[name].attention, BUILDING_BLOCKS.get(alike, ""), len(steps.by_seed), steps.steps),
+        *(*steps.value, *steps.difference, steps.seconds),
+        *(time.steps, *time.value, *time.difference, time.seconds),
+        *found.cost(name, found.section.tokens).values(),
+        *(value for own in tracks for value in (*own.value, *own.difference)),
+        MASKED_ACCURACY.get(alike, math.nan),
+    )
 
 
 def _alike(found: AblationResult, name: str) -> str:
@@ -271,7 +269,7 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
         if name not in known:
-            raise DataError(f"{tracks.table}: no track {name!r} (found: {', '.join(known)})")
+            raise DataError(f"{tracks.table}: no track {name!r}: {one_of(name, known)}")
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
         raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")

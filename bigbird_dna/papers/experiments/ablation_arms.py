@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
 from bigbird_dna.papers.experiments.ablation_files import Cost
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
@@ -176,7 +176,7 @@ def _check_data(config: Config) -> None:
         raise ConfigError("ablation.long_range_tracks: needs tracks, but chromatin.data.tracks is null")
     # Track names of other data are checked when the data set exists.
     if unknown := [name for name in wanted if tracks == SIMULATED and name not in TRACKS]:
-        raise ConfigError(f"ablation.long_range_tracks: {unknown[0]!r}: must be one of {', '.join(TRACKS)}")
+        raise ConfigError(f"ablation.long_range_tracks: {unknown[0]!r}: {one_of(unknown[0], TRACKS)}")
 
 
 def _causal(config: Config, mechanism: str) -> bool:

@@ -252,7 +252,7 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
         if tracks:
             _points(axes[3], names, tracks, (PURPLE, VERMILION, BLUE, GREEN))
             axes[3].axvline(0.5, color=GRAY, linewidth=0.8, zorder=1)
-            axes[3].set(xlabel="AUROC, test", title="Tracks that depend on distal elements")
+            axes[3].set(xlabel="AUROC, test", title="Long-range tracks")
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.4, -0.6)
         save_figure(figure, path)

@@ -18,7 +18,7 @@ from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
@@ -144,6 +144,9 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
     return found
 
 
+PROBES = Schema.of("text weights; optional layer; estimate auroc delta_auroc; number inverse_penalty")
+
+
 class Probed(NamedTuple):
     """A probe with its predictions of the test windows."""
 
@@ -162,20 +165,11 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
         gain = UNDEFINED
         if weights == PRETRAINED and layer in random:
             gain = auroc_difference(labels, scores, random[layer])
-        area = auroc(labels, scores).columns("auroc")
-        rows.append(
-            {
-                "weights": weights,
-                "layer": layer,
-                **area,
-                **gain.columns("delta_auroc"),
-                "inverse_penalty": penalty,
-            }
-        )
+        rows.append((weights, layer, *auroc(labels, scores), *gain, penalty))
     # Nullable integers, because k-mers have no layer.
-    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    table = pd.DataFrame(rows, columns=PROBES.names).astype({"layer": "Int64"})
     with into_directory(output) as files:
-        write_tsv(files / "probes.tsv", table)
+        write_table(files / "probes.tsv", table, PROBES)
         _figure(table, files / "probes.svg")
     return table
 

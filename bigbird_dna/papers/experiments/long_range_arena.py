@@ -12,7 +12,7 @@ from pydantic import Field
 from bigbird_dna.config import Config, LongRangeConfig
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import number, write_tsv
+from bigbird_dna.disk.tables import Schema, number, write_table
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
 from bigbird_dna.papers.experiments.experiment import (
     Arm,
@@ -22,11 +22,16 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
+from bigbird_dna.reporting.result import ResultTable, result_page
 
 RESULT = "result.json"
-COLUMNS = (
-    *("task", "attention", "seeds", "accuracy", "accuracy_low", "accuracy_high", "seed_spread"),
-    *("baseline", "baseline_name", "most_frequent", "test_sequences", "parameters", "steps", "source"),
+SCHEMA = Schema.of(
+    "text task attention; optional seeds; estimate accuracy; metric seed_spread baseline",
+    "text baseline_name; metric most_frequent; optional test_sequences parameters steps; text source",
+)
+BYTE_LM = Schema.of(
+    "text format attention; estimate bits_per_byte; number by_frequency by_frequency_after_a_byte",
+    "count test_inputs test_bytes input_symbols parameters steps; text train_sha256 test_sha256",
 )
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
@@ -104,7 +109,7 @@ class LongRangeResult(StoredValues):
 
 
 def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return rows of `COLUMNS` by task and decreasing accuracy, followed by published averages; `DataError`
+    """Return rows of `SCHEMA` by task and decreasing accuracy, followed by published averages; `DataError`
     for duplicate seeds of an arm, or results of other data or trainings."""
     found = [LongRangeResult.read(path) for path in paths]
     arms = by_arm((((one.task, one.attention), one.seed) for one in found), paths)
@@ -114,7 +119,7 @@ def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
         check_comparable([(paths[number], found[number].model_dump(include=_SAME)) for number in numbers])
         rows.append(_row([found[number] for number in numbers]))
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
-    empty = dict.fromkeys(COLUMNS)
+    empty = dict.fromkeys(SCHEMA.names)
     return rows + [
         {**empty, "task": "all five", "attention": name, "accuracy": value, "source": LONG_RANGE_SOURCE}
         for name, value in LONG_RANGE.items()
@@ -127,7 +132,7 @@ def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
     # The interval is over test sequences, which are the same for all seeds: more seeds do not reduce it.
     shift = mean - found[0]
     return {
-        **first.model_dump(include={*COLUMNS}),
+        **first.model_dump(include={*SCHEMA.names}),
         "seeds": len(group),
         "accuracy": mean,
         "accuracy_low": max(0.0, first.accuracy_low + shift),
@@ -140,42 +145,18 @@ def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
 def write_report(directories: Sequence[Path], output: Path) -> list[str]:
     """Write `long_range.tsv` and `long_range.md`; return one sentence per row of results."""
     rows = table([directory / RESULT for directory in directories])
+    frame = pd.DataFrame(rows, columns=SCHEMA.names).fillna({"baseline_name": ""})
+    result = ResultTable("Long-Range Arena", SCHEMA, frame)
     with into_directory(output, directories) as directory:
-        lines = ["\t".join(COLUMNS), *("\t".join(_cell(row[key]) for key in COLUMNS) for row in rows)]
-        (directory / "long_range.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (directory / "long_range.md").write_text(_markdown(rows), encoding="utf-8")
+        write_table(directory / "long_range.tsv", frame, SCHEMA)
+        page = result_page(result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}")
+        (directory / "long_range.md").write_text(page, encoding="utf-8")
     return [
         f"{row['task']} with {row['attention']}: accuracy {row['accuracy']:.4f}, "
         f"{row['baseline_name']} {row['baseline']:.4f}"
         for row in rows
         if row["source"] == "here"
     ]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| task | attention | seeds | accuracy | baseline | most frequent class | steps |",
-        "| --- | --- | --: | --: | --: | --: | --: |",
-    ]
-    for row in rows:
-        interval = ""
-        baseline = ""
-        if row["source"] == "here":
-            interval = f" ({row['accuracy_low']:.3f}–{row['accuracy_high']:.3f})"
-            baseline = f"{row['baseline']:.3f} ({row['baseline_name']})"
-        frequent = "" if row["most_frequent"] is None else f"{row['most_frequent']:.3f}"
-        cells = [
-            *(row["task"] if interval else f"{row['task']} (p)", row["attention"], _cell(row["seeds"])),
-            *(f"{row['accuracy']:.3f}{interval}", baseline, frequent, _cell(row["steps"])),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"(p) {LONG_RANGE_SOURCE}.", ""])
 
 
 _BITS = ("bits_per_byte", "by_frequency", "by_frequency_after_a_byte")
@@ -199,5 +180,5 @@ class ByteLm(Experiment):
         result = read_object(path)
         bits, simple, after = (number(result, key, path) for key in _BITS)
         with into_directory(output, [jobs[0].model]) as files:
-            write_tsv(files / self.files[0], pd.DataFrame([result]))
+            write_table(files / self.files[0], pd.DataFrame([result], columns=BYTE_LM.names), BYTE_LM)
         return [f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"]

@@ -13,7 +13,7 @@ import pandas as pd
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
 from bigbird_dna.data.predictions import negative_set_of
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.comparing import (
     ArmModel,
@@ -41,6 +41,10 @@ _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
+STUDY = Schema.of(
+    "text task; number share; text start; count seeds examples steps; metric auroc auroc_min auroc_max",
+    "estimate delta_auroc; metric minutes pretraining_minutes",
+)
 
 
 class PretrainingStudy(Experiment):
@@ -119,7 +123,7 @@ def study_report(
     sentences = write_sentences(found, seconds, benchmarks)
     inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
     with into_directory(output, inputs) as files:
-        write_tsv(files / "study.tsv", study_table(found, seconds))
+        write_table(files / "study.tsv", study_table(found, seconds), STUDY)
         share_figure(found, files / "study.svg")
         steps_figure(found, files / "study_steps.svg")
         (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
@@ -168,20 +172,13 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
     for arm in arms:
         before = pretraining_seconds if arm.row.start == PRETRAINED else None
         rows.append(
-            {
-                **arm.row._asdict(),
-                "seeds": len(arm.models),
-                "examples": arm.examples,
-                "steps": arm.models[0].steps,
-                "auroc": arm.auroc,
-                "auroc_min": float(arm.aurocs.min()),
-                "auroc_max": float(arm.aurocs.max()),
-                **arm.gain.columns("delta_auroc"),
-                "minutes": arm.seconds / 60,
-                "pretraining_minutes": float("nan") if before is None else before / 60,
-            }
+            (
+                *(*arm.row, len(arm.models), arm.examples, arm.models[0].steps),
+                *(arm.auroc, float(arm.aurocs.min()), float(arm.aurocs.max()), *arm.gain),
+                *(arm.seconds / 60, float("nan") if before is None else before / 60),
+            )
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=STUDY.names)
 
 
 def _describe_times(pretraining: float | None, by_start: Mapping[str, float], what: str) -> str:

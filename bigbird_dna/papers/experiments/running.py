@@ -20,7 +20,7 @@ from bigbird_dna.config import Config, EncoderConfig, LongRangeConfig, Pretraini
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable, read_object, write_json
 from bigbird_dna.disk.tables import whole_number
-from bigbird_dna.errors import ConfigError, UsageError
+from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models
 from bigbird_dna.finetuning.promoters import PromoterTask
@@ -54,9 +54,11 @@ _MIB = 2**20
 
 def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob:
     """Return a job of an experiment's plan (default: the arm's first seed); `UsageError` if unknown."""
-    jobs = [job for job in plan(find_experiment(experiment), run) if job.arm.name == arm]
+    planned = plan(find_experiment(experiment), run)
+    jobs = [job for job in planned if job.arm.name == arm]
     if not jobs:
-        raise UsageError(f"arm {arm!r}: not in the plan of {experiment}; see experiment plan")
+        known = dict.fromkeys(job.arm.name for job in planned)
+        raise UsageError(f"arm {arm!r}: {one_of(arm, known)}")
     for job in jobs:
         if seed in (None, job.seed):
             return job
@@ -100,10 +102,10 @@ def _task(job: ArmJob) -> Task[Any, Any]:
             return PromoterTask(config, *read, arm.options["negative_set"], False)
         case "chromatin":
             path = job.data / "tracks.tsv"
-            known = {track.name for track in read_tracks(path)}
+            known = [track.name for track in read_tracks(path)]
             for name in arm.options.get("tracks", ()):  # check before training
                 if name not in known:
-                    raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
+                    raise ConfigError(f"{path}: no track {name!r}: {one_of(name, known)}")
             window = arm.options.get("window") or config.chromatin.data.window
             read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
             return ChromatinTask(config, *read, window, 0)

@@ -15,7 +15,7 @@ from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Column, Schema, whole_number, write_tsv
+from bigbird_dna.disk.tables import Schema, whole_number, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.auroc import Floats
@@ -59,6 +59,20 @@ TITLES = {
 # Pivot table shown before the full table: a metric, and the keys of its columns.
 _SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
 _PREDICTOR = ("predictor", "weights", "training", "window")
+_ARM = "text predictor weights training; count seeds"
+_BITS = "text split predictor; number bits_per_base; metric low high; text note"
+TABLES = {
+    "table5": Schema.of(_BITS, "metric published; text published_row"),
+    "table6": Schema.of(
+        f"count window; text negative_set; {_ARM}; count windows",
+        "estimate auroc; number f1; metric published_f1",
+    ),
+    "table7": Schema.of(
+        f"text group tracks; {_ARM}; optional window; count n_tracks n_tracks_in_median",
+        "estimate median_auroc; metric published_median",
+    ),
+}
+TRACKS = Schema.of(f"text track group known_motif; count positives; {_ARM}; optional window; number auroc")
 _INTERVALS = {
     "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
     "table6": "over promoters with their negatives, and seeds",
@@ -102,11 +116,11 @@ def table_report(
         table = bits_table(bits or {})
         draw = partial(bits_figure, table)
     notes = [TABLES_NOTE, f"Intervals are 95 %, {_INTERVALS[name]}."]
-    result = ResultTable(TITLES[name], Schema([Column(str(one)) for one in table.columns]), table, notes)
+    result = ResultTable(TITLES[name], TABLES[name], table, notes)
     with into_directory(output, inputs) as files:
         write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
         if chromatin is not None:
-            write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
+            write_table(files / f"{name}_tracks.tsv", chromatin.tracks, TRACKS)
     return table
 
 
@@ -181,17 +195,12 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
             alike = negative_set == "substituted" and _as_published(arm)
             published = PROMOTERS.get(arm.name) if alike else None
             rows.append(
-                {
-                    "window": size,
-                    "negative_set": negative_set,
-                    **_named(arm, len(seeds)),
-                    "windows": len(labels),
-                    **evaluated.mean(numbers).columns("auroc"),
-                    "f1": float(f1[numbers].mean()),
-                    "published_f1": np.nan if published is None else published,
-                }
+                (
+                    *(size, negative_set, *arm[:3], len(seeds), len(labels), *evaluated.mean(numbers)),
+                    *(float(f1[numbers].mean()), np.nan if published is None else published),
+                )
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=TABLES["table6"].names)
 
 
 class ChromatinTables(NamedTuple):
@@ -229,22 +238,18 @@ def chromatin_tables(
                 median = evaluate_medians(values).mean(range(len(values)))
                 published = CHROMATIN.get(arm.name, {}).get(group) if _as_published(arm) else None
                 rows.append(
-                    {
-                        "group": group,
-                        "tracks": part,
-                        **_named(arm, len(seeds)),
-                        "window": np.nan if arm.window is None else arm.window,
-                        "n_tracks": values.shape[1],
-                        "n_tracks_in_median": there,
-                        **median.columns("median_auroc"),
-                        "published_median": np.nan if published is None or part != EVERY else published,
-                    }
+                    (
+                        *(group, part, *arm[:3], len(seeds), np.nan if arm.window is None else arm.window),
+                        *(values.shape[1], there, *median),
+                        np.nan if published is None or part != EVERY else published,
+                    )
                 )
     if not rows:
         raise DataError(f"{labels}: no predicted track has negatives and {min_positives:,} positive bins")
     whole = _each_track(arms, evaluated, known, has if scanned else None)
     counting = [track.name for track, some in zip(known, enough, strict=True) if some]
-    return ChromatinTables(pd.DataFrame(rows), whole, whole[whole["track"].isin(counting)])
+    medians = pd.DataFrame(rows, columns=TABLES["table7"].names)
+    return ChromatinTables(medians, whole, whole[whole["track"].isin(counting)])
 
 
 class _Tracks(NamedTuple):
@@ -266,21 +271,12 @@ def _each_track(
             track = tracks[number]
             motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
             rows.append(
-                {
-                    "track": track.name,
-                    "group": track.group,
-                    "known_motif": motif,
-                    "positives": int(evaluated.positives[numbers[0], number]),
-                    **_named(arm, len(models)),
-                    "window": np.nan if arm.window is None else arm.window,
-                    "auroc": means[number],
-                }
+                (
+                    *(track.name, track.group, motif, int(evaluated.positives[numbers[0], number])),
+                    *(*arm[:3], len(models), np.nan if arm.window is None else arm.window, means[number]),
+                )
             )
-    return pd.DataFrame(rows)
-
-
-def _named(arm: PredictorRow, seeds: int) -> dict[str, object]:
-    return {"predictor": arm.name, "weights": arm.weights, "training": arm.training, "seeds": seeds}
+    return pd.DataFrame(rows, columns=TRACKS.names)
 
 
 def _as_published(arm: PredictorRow) -> bool:

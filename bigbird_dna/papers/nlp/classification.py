@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.errors import ConfigError, DataError, ModelError, one_of
 from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
@@ -285,7 +285,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
 def check_positive(positive: str | None, labels: Sequence[str]) -> None:
     """Raise `ConfigError` if the class for F1 is not one of `labels`."""
     if positive is not None and positive not in labels:
-        raise ConfigError(f"positive {positive!r}: must be one of {', '.join(labels)}")
+        raise ConfigError(f"positive {positive!r}: {one_of(positive, labels)}")
 
 
 TASK = TextClassification

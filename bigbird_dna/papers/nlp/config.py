@@ -18,7 +18,7 @@ from bigbird_dna.config.reading import apply_override, checked, named, values_an
 from bigbird_dna.config.safe_yaml import shown
 from bigbird_dna.config.section import MONITORING, DirectoryName, FileName, field
 from bigbird_dna.config.training import ShorterConfig, check_stages
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
 PART = re.compile(r"([\w.-]+)\[(-?\d+%?)?:(-?\d+%?)?\]")
@@ -369,7 +369,7 @@ class NlpConfig(Section):
     def task(self, name: str) -> AnyTask:
         """Return a task's section; `ConfigError` with the known names if there is none."""
         if name not in self.tasks:
-            raise ConfigError(f"task {shown(name)}: must be one of {', '.join(self.tasks) or '(none)'}")
+            raise ConfigError(f"task {shown(name)}: {one_of(name, self.tasks)}")
         return self.tasks[name]
 
     def task_text(self, name: str) -> str:

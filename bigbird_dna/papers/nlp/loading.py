@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text
+from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text, one_of
 from bigbird_dna.papers.nlp.config import (
     PART,
     SPLITS,
@@ -100,7 +100,7 @@ def installed_documents(config: InstalledConfig, split: str) -> Iterator[dict[st
     groups = _bible() if config.text == "bible" else _python()
     for held_out in (*config.valid, *config.test):
         if held_out not in groups:
-            raise ConfigError(f"data.installed: {held_out!r}: must be one of {', '.join(groups)}")
+            raise ConfigError(f"data.installed: {held_out!r}: {one_of(held_out, groups)}")
     chosen = {"valid": config.valid, "test": config.test}.get(split)
     if chosen is None:
         chosen = tuple(name for name in groups if name not in {*config.valid, *config.test})

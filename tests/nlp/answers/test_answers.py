@@ -65,7 +65,7 @@ def texts(*answers: str, **values: Any) -> Values:
         ("Éa the a", "éa", "éa"),
     ],
 )
-def test_normalisation_is_that_of_the_data_sets(text: str, squad: str, trivia: str) -> None:
+def test_normalization_is_that_of_the_data_sets(text: str, squad: str, trivia: str) -> None:
     assert (normalized(text), normalized(text, marks_are_blanks=True)) == (squad, trivia)
 
 

@@ -88,7 +88,7 @@ def pegasus(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_checkpoint_of_pegasus_summarises_and_is_trained_further(
+def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
     run: Run, write: Write, tmp_path: Path, pegasus: Path
 ) -> None:
     # The decoder's shape and the encoder's are the checkpoint's.
