@@ -120,7 +120,10 @@ def shown(value: Any, form: str = "") -> str:
 def _get(row: Row, path: str) -> Any:
     value: Any = row
     for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            value = value[int(key)]
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
