@@ -33,7 +33,7 @@ Row = dict[str, Any]
 _BLOCK = re.compile(r"<!-- results: (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _NUMBER = r"[+−]?\d[\d,]*(?:\.\d+|:\d\d)?"
 _VALUE = re.compile(
-    rf"(?P<number>{_NUMBER})(?P<interval> \[[^]]*\])?(?P<unit> ?%)?(?P<after>\**)<!-- = (?P<reference>[^>]*?) -->"
+    rf"(?P<number>{_NUMBER})(?P<unit> %)?(?P<bold>\**)(?P<interval> \[[^]]*\])?(?P<comment><!-- = (?P<reference>[^>]*?) -->)"
 )
 # Allowed outside blocks: code, addresses, and what has no measured number.
 _FREE = re.compile(
@@ -174,7 +174,7 @@ def table(spec: Mapping[str, Any]) -> str:
         lines = [line for row in load(spec["command"]) for line in row["command"].splitlines()]
         return "```console\n" + "\n".join(lines) + "\n```"
     if "text" in spec:
-        return _VALUE.sub(lambda found: _bound(found).partition("<!--")[0], spec["text"].strip())
+        return bound(spec["text"].strip(), comments=False)
     sources = spec["data"] if isinstance(spec["data"], list) else [spec["data"]]
     data = [row for source in sources for row in load(source) if matches(row, spec.get("where", {}))]
     if not data:
@@ -252,7 +252,7 @@ def _embolden(cells: list[list[str]], columns: Sequence[int], kind: str, axis: s
 def referenced(reference: str) -> tuple[Any, Row]:
     """The value that a comment names, with its row.
 
-    `RUN.TABLE column=value … column` is one value; `A - B` and `A / B` are computed from two. `spread` before
+    `RUN.TABLE column=value … column` is one value; `A - B` and `A / B` are computed from two, or from a number and one. `spread` before
     a reference is the largest difference between runs of rows with the same texts.
     """
     for sign in (" - ", " / "):
@@ -260,6 +260,8 @@ def referenced(reference: str) -> tuple[Any, Row]:
             one, other = (referenced(part)[0] for part in reference.split(sign))
             return (one - other if sign == " - " else one / other), {}
     words = shlex.split(reference)
+    if len(words) == 1 and words[0].isdecimal():
+        return int(words[0]), {}
     spread = words[0] == "spread"
     source, *selectors, field = words[spread:]
     selector: dict[str, Any] = dict(word.split("=", 1) for word in selectors)
@@ -276,17 +278,25 @@ def referenced(reference: str) -> tuple[Any, Row]:
 
 
 def _bound(found: re.Match[str]) -> str:
-    """A number with its comment, as the named value is in the same format."""
+    """A number as the value that its comment names, in the same format, without the comment."""
     value, row = referenced(found["reference"])
     number = found["number"]
     digits = re.search(r"\.(\d+)", number)
     form = "+" * (number[0] == "+") + "," * ("," in number) + (f".{len(digits[1])}" if digits else "")
     form += ":" * (":" in number) + "%" * bool(found["unit"])
-    text = shown(value, form or ".0")
+    text = shown(value, form or ".0") + found["bold"]
     if found["interval"]:
         low, high = _bounds(row, row[""])
         text += f" [{shown(low, form)}, {shown(high, form)}]"
-    return f"{text}{found['after']}<!-- = {found['reference']} -->"
+    return text
+
+
+def bound(text: str, *, comments: bool) -> str:
+    """A text with the single numbers of the stored results, with or without the comments that name them."""
+    new, count = _VALUE.subn(lambda found: _bound(found) + found["comment"] * comments, text)
+    if count != text.count("<!-- ="):
+        raise ValueError("a comment that names a value needs a number before it")
+    return new
 
 
 def rendered(text: str, specs: Mapping[str, Any] | None = None) -> str:
@@ -295,7 +305,7 @@ def rendered(text: str, specs: Mapping[str, Any] | None = None) -> str:
     text = _BLOCK.sub(
         lambda found: f"<!-- results: {found['name']} -->\n{table(specs[found['name']])}\n<!-- end -->", text
     )
-    return _VALUE.sub(_bound, text)
+    return bound(text, comments=True)
 
 
 @cache
