@@ -1,18 +1,14 @@
-"""Numbers of the result pages, from the JSON files of runs.
+"""Numbers of the result pages, from the JSON files of runs that `collect` stores.
 
-`collect` stores the tables of a run's directory as `docs/results/data/NAME.json`. `render` writes the numbers
-of README and pages: tables between `<!-- results: NAME -->` and `<!-- end -->`, as `docs/results/tables.yaml`
-defines them, and single numbers before a comment such as `<!-- = RUN.TABLE column=value column -->`.
+`python -m docs.generators.results` writes the numbers of README and pages: tables between
+`<!-- results: NAME -->` and `<!-- end -->`, as `docs/results/tables.yaml` defines them, and single numbers
+before a comment such as `<!-- = RUN.TABLE column=value column -->`.
 """
 
-import argparse
-import csv
-import datetime
 import fnmatch
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,26 +16,30 @@ from typing import Any
 
 import yaml
 
+from . import gpu_cost
 from .markdown import table as markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "docs/results/data"
 TABLES = ROOT / "docs/results/tables.yaml"
 PAGES = ("README.md", "docs/results.md", "docs/results/*.md", "docs/explanation/*.md")
-MOST_ROWS = 1000  # of a stored table
 
 Row = dict[str, Any]
 
 _BLOCK = re.compile(r"<!-- results: (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _NUMBER = r"[+−]?\d[\d,]*(?:\.\d+|:\d\d)?"
 _VALUE = re.compile(
-    rf"(?P<number>{_NUMBER})(?P<unit> %)?(?P<bold>\**)(?P<interval> \[[^]]*\])?(?P<comment><!-- = (?P<reference>[^>]*?) -->)"
+    rf"(?P<bold>\**)(?P<number>{_NUMBER})(?P<unit> %)?\**(?P<interval> \[[^]]*\]| \([^()]* to [^()]*\))?"
+    r"(?P<comment><!-- = (?P<reference>[^>]*?) -->)"
 )
-# Allowed outside blocks: code, addresses, and what has no measured number.
+# Free of measured numbers: code, addresses, versions, the level of intervals and the masked fraction.
 _FREE = re.compile(
-    r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|(?:Python|torch|transformers) \d+\.\d+(?:\.\d+)?", re.DOTALL
+    r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|(?:Python|torch|transformers) \d+\.\d+|\b(?:95|15) %",
+    re.DOTALL,
 )
-_UNBOUND = re.compile(r"(?<![\w.-])\d+\.\d+|\b\d+:\d\d\b|\d+(?:,\d{3})* (?:seconds|minutes|hours|%)|\d+ ×(?! \d)")
+_UNBOUND = re.compile(
+    r"(?<![\w.-])\d+\.\d+|\b\d+:\d\d\b|\d+(?:,\d{3})* (?:seconds|minutes|hours|%)|\d+ ×(?! \d)"
+)
 _FIELD = re.compile(r"\{(?P<path>[^{}:*]+)(?:\*(?P<factor>[\d.]+))?(?::(?P<format>[^{}]*))?\}")
 _FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(?:\.(?P<digits>\d+))?(?P<kind>[%:]?)(?P<interval>~?)")
 
@@ -68,9 +68,11 @@ def load(source: str) -> list[Row]:
     """The rows of a table, `RUN.TABLE`, with their run; RUN alone has one row, its other keys.
 
     RUN may be a pattern such as `demo-*`. A run is a file of `docs/results/data` or `docs/benchmarks`, or the
-    metrics of a bundled model.
+    metrics of a bundled model; `gpu-cost` is calculated.
     """
     pattern, _, name = source.partition(".")
+    if pattern == "gpu-cost":
+        return [{"run": f"{n}", **row} for n, row in enumerate(gpu_cost.tables()[name])]
     rows: list[Row] = []
     for run, path in _files().items():
         if fnmatch.fnmatchcase(run, pattern):
@@ -171,8 +173,11 @@ def filled(template: str, rows: Sequence[Row], labels: Mapping[Any, str]) -> str
 def table(spec: Mapping[str, Any]) -> str:
     """A table of `tables.yaml` as Markdown; a column without any value is left out."""
     if "command" in spec:
-        lines = [line for row in load(spec["command"]) for line in row["command"].splitlines()]
-        return "```console\n" + "\n".join(lines) + "\n```"
+        return (
+            "```console\n"
+            + "\n".join(dict.fromkeys(row["command"] for row in load(spec["command"])))
+            + "\n```"
+        )
     if "text" in spec:
         return bound(spec["text"].strip(), comments=False)
     sources = spec["data"] if isinstance(spec["data"], list) else [spec["data"]]
@@ -183,12 +188,18 @@ def table(spec: Mapping[str, Any]) -> str:
     columns: dict[str, Any] = spec["columns"]
     lines = list(_lines(spec, data, labels))
     keys = len(lines[0][0])
-    cells = [[*names, *(_cell(spec, column, show, rows, labels) for column in columns.values())]
-             for names, show, rows in lines]
+    cells = [
+        [*names, *(_cell(spec, column, show, rows, labels) for column in columns.values())]
+        for names, show, rows in lines
+    ]
     kept = [n for n in range(keys + len(columns)) if n < keys or any(row[n] for row in cells)]
     header = [*_heads(spec, keys), *columns]
     if "best" in spec:
-        _embolden(cells, [n for n in kept if n >= keys and header[n] in spec.get("of", header)], *spec["best"].split())
+        _embolden(
+            cells,
+            [n for n in kept if n >= keys and header[n] in spec.get("of", header)],
+            *spec["best"].split(),
+        )
     return markdown_table([header[n] for n in kept], [[row[n] for n in kept] for row in cells])
 
 
@@ -249,46 +260,47 @@ def _embolden(cells: list[list[str]], columns: Sequence[int], kind: str, axis: s
 # Pages
 
 
-def referenced(reference: str) -> tuple[Any, Row]:
-    """The value that a comment names, with its row.
+def referenced(reference: str) -> tuple[list[Row], str]:
+    """The rows that a comment names, one for each run, and their column.
 
-    `RUN.TABLE column=value … column` is one value; `A - B` and `A / B` are computed from two, or from a number and one. `spread` before
-    a reference is the largest difference between runs of rows with the same texts.
+    `RUN.TABLE column=value … column` is one value. `A - B` and `A / B` are computed from two, of which one
+    may be a number. `spread` before a reference is the largest difference between runs of rows with the same
+    texts.
     """
     for sign in (" - ", " / "):
         if sign in reference:
-            one, other = (referenced(part)[0] for part in reference.split(sign))
-            return (one - other if sign == " - " else one / other), {}
+            one, other = (float(part) if part.isdecimal() else _mean(part) for part in reference.split(sign))
+            return [{"run": "", "value": one - other if sign == " - " else one / other}], "value"
     words = shlex.split(reference)
-    if len(words) == 1 and words[0].isdecimal():
-        return int(words[0]), {}
     spread = words[0] == "spread"
-    source, *selectors, field = words[spread:]
+    source, *selectors, column = words[spread:]
     selector: dict[str, Any] = dict(word.split("=", 1) for word in selectors)
-    rows = [row for row in load(source) if matches(row, selector)]
+    rows = [row for row in load(source) if matches(row, selector) and _get(row, column) is not None]
+    if not rows:
+        raise ValueError(f"{reference}: no such value")
     if spread:
         groups: dict[tuple[str, ...], list[float]] = {}
         for row in rows:
             texts = tuple(v for k, v in row.items() if isinstance(v, str) and k not in ("run", "note"))
-            groups.setdefault(texts, []).append(_get(row, field))
-        return max(max(values) - min(values) for values in groups.values()), {}
-    if len(rows) != 1:
-        raise ValueError(f"{reference}: {len(rows)} rows instead of 1")
-    return _get(rows[0], field), {**rows[0], "": field}
+            groups.setdefault(texts, []).append(_get(row, column))
+        return [{"run": "", "value": max(max(values) - min(values) for values in groups.values())}], "value"
+    return rows, column
+
+
+def _mean(reference: str) -> float:
+    rows, column = referenced(reference)
+    return sum(_get(row, column) for row in rows) / len(rows)
 
 
 def _bound(found: re.Match[str]) -> str:
     """A number as the value that its comment names, in the same format, without the comment."""
-    value, row = referenced(found["reference"])
     number = found["number"]
     digits = re.search(r"\.(\d+)", number)
-    form = "+" * (number[0] == "+") + "," * ("," in number) + (f".{len(digits[1])}" if digits else "")
-    form += ":" * (":" in number) + "%" * bool(found["unit"])
-    text = shown(value, form or ".0") + found["bold"]
-    if found["interval"]:
-        low, high = _bounds(row, row[""])
-        text += f" [{shown(low, form)}, {shown(high, form)}]"
-    return text
+    form = "+" * (number[0] == "+") + "," * ("," in number) + f".{len(digits[1]) if digits else 0}"
+    form += ":" * (":" in number) + "%" * bool(found["unit"]) + "~" * bool(found["interval"])
+    rows, column = referenced(found["reference"])
+    first, *others = filled(f"{{{column}:{form}}}", rows, {}).split(" ", 1)
+    return " ".join([f"{found['bold']}{first}{found['bold']}", *others])
 
 
 def bound(text: str, *, comments: bool) -> str:
@@ -332,81 +344,6 @@ def render() -> list[Path]:
     return changed
 
 
-# Collection
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text or None
-
-
-def _tables(results: Path) -> Iterator[tuple[str, list[Row]]]:
-    for path in sorted((results / "report").rglob("*.tsv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{k: _number(v) for k, v in row.items()} for row in csv.DictReader(file, delimiter="\t")]
-        if path.stem != "summary" and len(rows) <= MOST_ROWS:  # the summary has rows of the other tables
-            yield path.stem, rows
-    for place in ("genome/promoters", "tokens/statistics", "models/pretrained/metrics"):
-        path = results / f"{place}.json"
-        if path.is_file():
-            values = json.loads(path.read_text(encoding="utf-8"))
-            yield place.replace("/", "_"), [{k: v for k, v in values.items() if not isinstance(v, dict | list)}]
-
-
-def collect(results: Path, command: str, minutes: float | None) -> dict[str, Any]:
-    """The tables of a run's directory, with the machine that this is called on."""
-    import torch
-
-    from benchmarks.machine import describe_machine
-    from bigbird_dna.training.distributed import chosen_precision
-
-    device = torch.device("cpu")
-    machine = {k: v for k, v in describe_machine(device).items() if k in ("cpu", "instructions", "cores")}
-    machine["precision"] = chosen_precision(device, "auto")
-    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    ended = max(path.stat().st_mtime for path in (results / "report").rglob("*.tsv"))
-    date = datetime.datetime.fromtimestamp(ended, datetime.UTC).date()
-    header = {"date": f"{date}", "commit": commit.stdout.strip() or None, "machine": machine}
-    return {**header, "minutes": minutes, "command": f"$ {command}", "tables": dict(_tables(results))}
-
-
-def dumped(document: Mapping[str, Any]) -> str:
-    """A run as JSON with one row per line."""
-
-    def line(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False)
-
-    parts = [f"  {line(key)}: {line(value)}" for key, value in document.items() if key != "tables"]
-    tables = [
-        f"    {line(name)}: [\n" + ",\n".join(f"      {line(row)}" for row in rows) + "\n    ]"
-        for name, rows in document["tables"].items()
-    ]
-    parts.append('  "tables": {\n' + ",\n".join(tables) + "\n  }")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def main() -> None:
-    """Run `collect` or `render`."""
-    parser = argparse.ArgumentParser(prog="python -m docs.generators.results", description=__doc__)
-    commands = parser.add_subparsers(dest="action", required=True)
-    commands.add_parser("render", help="write the numbers of the pages")
-    one = commands.add_parser("collect", help="store the tables of a run, on the machine that made it")
-    one.add_argument("results", type=Path, help="directory of the run, such as results/demo")
-    one.add_argument("name", help="such as demo-avx2-seed1, for docs/results/data/NAME.json")
-    one.add_argument("--command", required=True, help="the command of the run")
-    one.add_argument("--minutes", type=float, help="duration of the run")
-    given = parser.parse_args()
-    if given.action == "collect":
-        document = collect(given.results, given.command, given.minutes)
-        (DATA / f"{given.name}.json").write_text(dumped(document), encoding="utf-8")
-    else:
-        for path in render():
-            print(path.relative_to(ROOT))
-
-
 if __name__ == "__main__":
-    main()
+    for changed in render():
+        print(changed.relative_to(ROOT))
