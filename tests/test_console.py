@@ -8,15 +8,7 @@ import pytest
 
 from bigbird_dna import console, load
 from bigbird_dna.config import find_mechanism, parse_config
-from bigbird_dna.errors import (
-    BigBirdDnaError,
-    ConfigError,
-    DataError,
-    ModelError,
-    UsageError,
-    check_choice,
-    error_text,
-)
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError, ModelError, UsageError, error_text
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sources.inputs import find_source
@@ -125,15 +117,14 @@ def test_other_libraries_texts_are_shortened() -> None:
         (load_assembly, "sacCer4", "sacCer3"),
         (load_assembly, "HG39", "hg38"),
         (find_mechanism, "longfromer", "longformer"),
-        (lambda name: find_mechanism("axial").checked({name: 2}), "colums", "columns"),
-        (find_source, "deepsea.bundel", "DeepSEA.bundle"),
+        (lambda name: find_mechanism("axial").checked({name: 2}), "clumns", "columns"),
+        (find_source, "deepsea.bundl", "DeepSEA.bundle"),
         (find_experiment, "ablations", "ablation"),
         (lambda name: parse_config({"tokens": {"strands": name}}), "bth", "both"),
         (lambda name: parse_config({"encoder": {"attention": name}}), "bigbrid", "bigbird"),
         (lambda name: parse_config({name: {}}), "encodr", "encoder"),
         (lambda name: select_tracks([Track("DNase", "open")], name), "dnaze", "DNase"),
         (lambda name: parse_named_region(name, {"chrVII": 9}, load_assembly("custom")), "chrVI", "chrVII"),
-        (lambda name: check_choice("format", name, ("tsv", "bed")), "tvs", "tsv"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(find: Callable[[str], Any], unknown: str, known: str) -> None:
