@@ -77,6 +77,11 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: 
     assert found == asking()
 
 
+def test_a_cluster_without_gpus(tmp_path: Path) -> None:
+    plan = planned(tmp_path, filled_in(gpu_partition="", cpu_partition="short"), *configured("grch37"))
+    assert {(asked["slurm_partition"], asked.get("gpu", "0")) for asked in plan.values()} == {("short", "0")}
+
+
 def test_the_paper_s_plan(paper: Asked) -> None:
     _check(paper, partition="gpu", gpu_type=None, account=None)
     assert paper["pretrain"]["gpu"] == "8" and paper["pretrain"]["threads"] == "32"
