@@ -127,7 +127,7 @@ def check_format(path: Path) -> None:
         raise UsageError(f"{path}: the file name of a plot must end in {', '.join(FORMATS)}")
 
 
-def interval(value: float, low: float, high: float, form: str = ".3f") -> str:
+def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str:
     """Format a value and its interval as in legends: `0.894 [0.871, 0.917]`."""
     if value != value:
         return "not defined"

@@ -46,12 +46,6 @@ class _ShownItem(NamedTuple):
     paragraphs: tuple[str, ...] = ()
 
 
-class _ReportSection(NamedTuple):
-    title: str
-    id: str
-    items: list[_ShownItem]
-
-
 def run_report(
     config: Config, paths: Sequence[Path], output: Path, *, benchmarks: Sequence[Path] = ()
 ) -> None:
@@ -67,15 +61,10 @@ def run_report(
         if path.name in found:
             raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
         found[path.name] = path
-    parts = [
-        _ReportSection(
-            title,
-            title.lower().replace(" ", "-"),
-            [_shown_item(item, found[item.name], output) for item in items],
-        )
-        for title, whole in PARTS.items()
-        if (items := [item for item in whole if item.name in found])
-    ]
+    parts = {
+        title: [_shown_item(item, found[item.name], output) for item in items if item.name in found]
+        for title, items in PARTS.items()
+    }
     main = headlines(found["summary.tsv"]) if "summary.tsv" in found else []
     steps, total = steps_table(benchmarks)
     values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
@@ -89,7 +78,7 @@ def run_report(
         headlines=main,
         estimate=_text,
         about=_about(config),
-        parts=parts,
+        parts={title: items for title, items in parts.items() if items},
         steps=steps,
         total=total,
         version=version("bigbird-dna"),
@@ -127,12 +116,12 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
 
     Without promoters, the first sentence is on all tracks. If a control is not at chance, a warning follows.
     """
-    tracks = [one for one in main if one.section.startswith("chromatin")]
+    tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.
-    models = [one for one in main if one not in tracks[:-1] and not one.is_control]
+    models = [one for one in main if one not in tracks[:-1] and SHUFFLED not in one.measure]
     if not models:
         return []
-    promoters = [one for one in models if one.section.startswith("promoters")]
+    promoters = [one for one in models if one.model.section.startswith("promoters")]
     first = min(promoters, key=lambda one: one.model.value) if promoters else (tracks or models)[-1]
     where = f"On {', '.join(held_out)}, held out from training" if held_out else "On held-out data"
     lowest = ", its lowest," if len(promoters) > 1 else ""
@@ -140,7 +129,7 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     for one in models:
         verdicts.setdefault(one.verdict, []).append(one.task)
     clauses = [f"{verdict} for {', '.join(tasks)}" for verdict, tasks in verdicts.items()]
-    failed = [one.task for one in main if one.is_control and one.verdict.startswith("not")]
+    failed = [one.task for one in main if SHUFFLED in one.measure and one.verdict.startswith("not")]
     return [
         f"{where}, the model has {first.measure} {_text(first.model)}{lowest} for {first.task}; the best "
         f"baseline ({first.baseline}) has {_text(first.best)}, and the difference is "
@@ -151,7 +140,7 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
 
 
 def _text(row: SummaryRow, sign: str = "") -> str:
-    return interval(row.value, row.low, row.high, f"{sign}.4f").replace("-", "−")
+    return interval(row.value, row.low, row.high, form=f"{sign}.4f").replace("-", "−")
 
 
 def _about(config: Config) -> list[str]:

@@ -272,14 +272,15 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     table = read_table(source, Schema(columns("text track group note", "metric auroc")))
     table = table[~table["note"].str.contains("not in the group's metrics", regex=False)]
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
-    medians, largest = [], []
+    medians: list[SummaryRow] = []
+    largest: list[SummaryRow] = []
     for name in (lead.removeprefix(_LEAD) for lead in leads):
         if name == PUBLISHED:
             continue
         lead, other, title = f"{_LEAD}{name}", f"auroc_{name}", _predictor_name(name)
         known = with_types(source, table, Schema(columns(f"estimate {lead}", f"metric {other}")))
         known = known[known[lead].notna()]
-        groups = dict(iter(known.groupby("group", sort=False)))
+        groups = {str(group): part for group, part in known.groupby("group", sort=False)}
         for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
             above, below = (part[f"{lead}_low"] > 0).sum(), (part[f"{lead}_high"] < 0).sum()
             note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
@@ -316,14 +317,9 @@ class Headline(NamedTuple):
     difference: SummaryRow  # model minus baseline
 
     @property
-    def section(self) -> str:
-        """Section of the summary."""
-        return self.model.section
-
-    @property
     def task(self) -> str:
         """The section in words."""
-        subject, _, part = self.section.partition(", ")
+        subject, _, part = self.model.section.partition(", ")
         if subject == "promoters":
             part, _, stratum = part.partition(", ")
             return f"promoters against {part} negatives" + (f" ({stratum})" if stratum else "")
@@ -337,15 +333,10 @@ class Headline(NamedTuple):
         if math.isnan(low):
             return self.difference.note or "without interval"
         same = low <= 0 <= high
-        if self.is_control:
+        if SHUFFLED in self.measure:
             return f"at {CHANCE}, as it should be" if same else f"not at {CHANCE}"
         better = _MEASURES[self.measure] * self.difference.value > 0
         return "not measurably different" if same else "better" if better else "worse"
-
-    @property
-    def is_control(self) -> bool:
-        """Whether the labels were shuffled."""
-        return SHUFFLED in self.measure
 
 
 def headlines(source: Path) -> list[Headline]:
@@ -367,7 +358,7 @@ def headlines(source: Path) -> list[Headline]:
                 if name not in (MODEL, SHUFFLED, PUBLISHED) and not name.startswith(_MINUS)
             ]
             if measure == "AUROC":
-                known[CHANCE] = SummaryRow(str(section), "", 0.5)
+                known[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
             best = max(others, default=(0.0, CHANCE))[1]
             for name, title, other in ((MODEL, measure, best), (SHUFFLED, start + SHUFFLED, CHANCE)):
                 if name in known and other in known:
@@ -377,8 +368,10 @@ def headlines(source: Path) -> list[Headline]:
 
 
 def _difference(row: SummaryRow, other: SummaryRow) -> SummaryRow:
-    """Return the difference to chance, with the interval of `row`, or to a median, without an interval."""
-    return row._replace(**{end: getattr(row, end) - other.value for end in ("value", "low", "high")}, note="")
+    """Return a difference without its note; only that to chance, a fixed value, has an interval."""
+    fixed = 0 if other.metric == CHANCE else math.nan
+    low, high = row.low - other.value + fixed, row.high - other.value + fixed
+    return SummaryRow(row.section, "", row.value - other.value, low, high)
 
 
 def _predictor_name(name: str) -> str:

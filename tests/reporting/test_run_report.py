@@ -103,7 +103,7 @@ def test_the_conclusion(tmp_path: Path) -> None:
     assert main[-1].difference[2:5] == pytest.approx((-0.1, -0.15, -0.05))
     message(" ".join(conclusion(main, ["demo6"])), "0.9500 [0.9400, 0.9600]", "+0.0500")
     for task, part in (("chromatin", "−0.0100"), ("pretraining", "+0.0100"), ("variants", "−0.1000")):
-        chosen = [one for one in main if one.section.startswith(task)]
+        chosen = [one for one in main if one.model.section.startswith(task)]
         message(conclusion(chosen, [])[0], part)
     assert conclusion([main[2]], []) == []
 
