@@ -375,7 +375,7 @@ def _difference(row: SummaryRow, other: SummaryRow) -> SummaryRow:
 
 
 def _predictor_name(name: str) -> str:
-    window = re.fullmatch(r"window_(\d+)", name)  # the workflow's name of a model that sees less sequence
+    window = re.fullmatch(r"window_(\d{1,9})", name)  # the workflow's name of a model that sees less sequence
     return f"{int(window[1]):,}-bp model" if window else _PREDICTORS.get(name, name.replace("_", " "))
 
 
