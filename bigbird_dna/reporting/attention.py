@@ -104,7 +104,7 @@ def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
     axis.set(xlim=(0, blocks), ylim=(blocks, 0), xlabel="key block")
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0, labelsize=8)
-    ticks = np.unique(np.linspace(0, blocks - 1, min(blocks, 5)).round().astype(int))
+    ticks = np.arange(0, blocks, max(1, round(blocks / 40) * 10))
     for set_ticks in (axis.set_xticks, axis.set_yticks):
         set_ticks(ticks + 0.5, [str(tick) for tick in ticks])
 

@@ -93,7 +93,7 @@ def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.Data
     The line is the isotonic (non-decreasing) least-squares fit. Points are bins, with the 95 % interval of
     the fraction of promoters.
     """
-    with panels(1, len(held), 4.1, 4.4) as (figure, axes):
+    with panels(1, len(held), 4.1, 4.9) as (figure, axes):
         for axis, one in zip(axes, held, strict=True):
             axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
             rows = table[table["negative_set"] == one.negative_set].set_index("probabilities")
@@ -102,8 +102,8 @@ def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.Data
                 error = interval(*map(float, rows.loc[name, columns]))
                 _draw_reliability(axis, one, name, error)
             axis.set(xlabel="probability", ylabel="fraction of promoters")
-            square_panel(axis, one.negative_set, f"n = {len(one.labels):,}")
-            axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
+            counts = f"n = {len(one.labels):,}"
+            square_panel(axis, one.negative_set, counts, "calibration error [95 % CI]")
         save_figure(figure, path)
 
 
@@ -117,7 +117,7 @@ def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) 
     low, high = np.minimum(spread, curve.fraction), np.minimum(spread, 1 - curve.fraction)
     axis.errorbar(
         curve.probability, curve.fraction, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
-        color=color, label=f"{legend}\n{error}",
+        color=color, label=f"{legend}  {error}",
     )  # fmt: skip
 
 
@@ -183,10 +183,10 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
         errors = (table[f"ece_{name}"] for name in (RAW, CALIBRATED))
         right.plot(*_shown(*errors), "o", color=BLUE, markersize=4, alpha=0.7, markeredgewidth=0)
         medians = [float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)]
-        right.set_title(f"error, median {medians[0]:.3f} → {medians[1]:.3f}")
-        left.set_title(f"{len(table):,} tracks")
+        right.set_title(f"Error, median {medians[0]:.3f} → {medians[1]:.3f}")
+        left.set_title(f"Probabilities of {len(table):,} tracks")
         left.set(xlabel="fraction of positives", ylabel="mean probability")
-        right.set(xlabel="uncalibrated", ylabel="calibrated")
+        right.set(xlabel="calibration error, uncalibrated", ylabel="calibration error, calibrated")
         left.legend(loc="upper left")
         limits = (_SMALLEST * 0.8, 1.2)
         for axis in (left, right):

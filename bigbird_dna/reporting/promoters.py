@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,10 +51,6 @@ from bigbird_dna.reporting.result import (
     save_figure,
     square_panel,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
@@ -164,7 +160,7 @@ def curves_figure(
 
     Legends contain the areas from the table of promoters.
     """
-    with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
+    with panels(1, len(comparisons), 4.1, 5.3) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
             if area == "auroc":
                 axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
@@ -178,13 +174,8 @@ def curves_figure(
                 else:
                     axis.step(*precision_recall(curve), where="pre", **look)
             positives, n = int(comparison.labels.sum()), len(comparison.labels)
-            square_panel(axis, comparison.negative_set, f"n = {positives:,} + {n - positives:,}")
-            if axis.get_legend_handles_labels()[0]:
-                corner: Literal["lower right", "lower left"]
-                corner = "lower right" if area == "auroc" else "lower left"
-                axis.legend(loc=corner, title=f"{area.upper()} [95 % CI]", alignment="left")
-            else:
-                axis.text(0.5, 0.5, "one class only", ha="center", color=GRAY, transform=axis.transAxes)
+            counts = f"n = {positives:,} + {n - positives:,}"
+            square_panel(axis, comparison.negative_set, counts, f"{area.upper()} [95 % CI]")
         save_figure(figure, path)
 
 
@@ -219,5 +210,5 @@ def _curves(
         steps = None if scores is None else Steps.of_rows(comparison.labels, scores)
         if steps:
             found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
-            label = f"{look.label}\n{interval(*found)}"
+            label = f"{look.label}  {interval(*found)}"
             yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}

@@ -89,14 +89,22 @@ def add_legend(axis: Axes) -> None:
         axis.legend(loc="best")
 
 
-def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
-    """Set both axes of a panel to 0–1; add the negative set as title, and the text `rows` above the panel."""
+def square_panel(axis: Axes, negative_set: str, rows: str, legend: str) -> None:
+    """Set both axes of a panel to 0–1; add the negative set as title, and the text `rows` above the panel.
+
+    The legend with its title is below the panel, where it hides no curve.
+    """
     axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axis.set_box_aspect(1)
+    axis.set_anchor("N")
     axis.set_title(f"{negative_set} negatives")
     axis.text(
         1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GRAY
     )  # fmt: skip
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="upper left", bbox_to_anchor=(-0.04, -0.14), title=legend, alignment="left")
+    else:
+        axis.text(0.5, 0.5, "one class only", ha="center", color=GRAY, transform=axis.transAxes)
 
 
 def show_text(axis: Axes, text: str) -> None:
@@ -119,11 +127,11 @@ def check_format(path: Path) -> None:
         raise UsageError(f"{path}: the file name of a plot must end in {', '.join(FORMATS)}")
 
 
-def interval(value: float, low: float, high: float) -> str:
+def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str:
     """Format a value and its interval as in legends: `0.894 [0.871, 0.917]`."""
     if value != value:
         return "not defined"
-    return f"{value:.3f}" if low != low else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{value:{form}}" if low != low else f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 @dataclass(frozen=True)

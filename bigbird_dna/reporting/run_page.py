@@ -1,4 +1,8 @@
-"""Page of a run: one HTML file with its plots and tables, which needs no network and no script."""
+"""Page of a run: one HTML file with its plots and tables, which needs no network and no script.
+
+The conclusion and the main results come first; other sections are collapsed. The files of all plots and
+tables are in the page as data URIs, which browsers save.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.tables import Schema, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.metrics.auroc import ENDS
+from bigbird_dna.reporting.result import interval
+from bigbird_dna.reporting.summary import SHUFFLED, Headline, SummaryRow, headlines
 from bigbird_dna.reporting.track_page import render_page, resource
 
 if TYPE_CHECKING:
@@ -26,24 +32,18 @@ if TYPE_CHECKING:
 
 _LOCATION_KEYS = {"results", "data_dir"}  # configuration keys that are not shown
 _LOW, _HIGH = ENDS[1:]
+_PLAIN_ENDS = ["low", "high"]
 _MOST = 5_000  # most rows of a table on the page, which would otherwise be slow
 _SECONDS, _MEGABYTES, _CPU = "s", "max_rss", "cpu_time"
+_TABLE = "text/tab-separated-values"
 
 
 class _ShownItem(NamedTuple):
     item: ReportItem
-    caption: Markup
-    image: str = ""
+    caption: list[Markup]  # its lines, of which all but the first are collapsed
+    link: str  # data URI of the file; of a page, a relative link
     table: ShownTable | None = None
-    link: str = ""
-    link_text: str = ""
     paragraphs: tuple[str, ...] = ()
-
-
-class _ReportSection(NamedTuple):
-    title: str
-    id: str
-    items: list[_ShownItem]
 
 
 def run_report(
@@ -61,28 +61,29 @@ def run_report(
         if path.name in found:
             raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
         found[path.name] = path
-    parts = [
-        _ReportSection(
-            title,
-            title.lower().replace(" ", "-"),
-            [_shown_item(item, found[item.name], output) for item in items],
-        )
-        for title, whole in PARTS.items()
-        if (items := [item for item in whole if item.name in found])
-    ]
+    parts = {
+        title: [_shown_item(item, found[item.name], output) for item in items if item.name in found]
+        for title, items in PARTS.items()
+    }
+    main = headlines(found["summary.tsv"]) if "summary.tsv" in found else []
     steps, total = steps_table(benchmarks)
     values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
+    configuration = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
     subject = config.genome.title if config.has_genome else "Sequences"
     text = render_page(
         "run_page.html",
         style="run_page.css",
         title=f"{subject}: DNA language model report",
+        conclusion=conclusion(main, _held_out(config, "test")),
+        headlines=main,
+        estimate=_text,
         about=_about(config),
-        parts=parts,
+        parts={title: items for title, items in parts.items() if items},
         steps=steps,
         total=total,
         version=version("bigbird-dna"),
-        configuration=yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100),
+        configuration=configuration,
+        data_uri=_data_uri,
     )
     with atomic_path(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -92,40 +93,75 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
     from markupsafe import Markup, escape
 
     # Captions use no other markup of reStructuredText than literals.
-    caption = Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", str(escape(item.text))))
+    lines = str(escape(item.text)).splitlines()
+    caption = [Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", line)) for line in lines]
     if path.suffix == PAGE:
         # A relative link, so that both files can be moved together.
-        link = os.path.relpath(path, output.parent)
-        return _ShownItem(item, caption, link=Path(link).as_posix(), link_text=item.title)
-    if path.suffix == FIGURE:
-        with reading(path, "not readable"):
-            data = base64.b64encode(path.read_bytes()).decode()
-        # As an image, so that scripts inside an SVG cannot run.
-        return _ShownItem(item, caption, image=f"data:image/svg+xml;base64,{data}")
-    if path.suffix == TEXT:
-        with reading(path, "not readable", UnicodeDecodeError):
-            lines = path.read_text(encoding="utf-8").splitlines()
-        return _ShownItem(item, caption, paragraphs=tuple(filter(None, map(str.strip, lines))))
-    return _ShownItem(item, caption, table=shown_table(path))
+        return _ShownItem(item, caption, Path(os.path.relpath(path, output.parent)).as_posix())
+    table = None if path.suffix in (FIGURE, TEXT) else shown_table(path)
+    with reading(path, "not readable", UnicodeDecodeError):
+        text = path.read_text(encoding="utf-8")
+    paragraphs = tuple(filter(None, map(str.strip, text.splitlines()))) if path.suffix == TEXT else ()
+    # Plots are shown as images, so that scripts inside an SVG cannot run.
+    kind = {FIGURE: "image/svg+xml", TEXT: "text/plain"}.get(path.suffix, _TABLE)
+    return _ShownItem(item, caption, _data_uri(text, kind), table, paragraphs)
+
+
+def _data_uri(text: str, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
+
+
+def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
+    """Return two sentences: the result for the promoters where the model is weakest, and all verdicts.
+
+    Without promoters, the first sentence is on all tracks. If a control is not at chance, a warning follows.
+    """
+    tracks = [one for one in main if one.model.section.startswith("chromatin")]
+    # The last group of tracks is that of all tracks.
+    models = [one for one in main if one not in tracks[:-1] and SHUFFLED not in one.measure]
+    if not models:
+        return []
+    promoters = [one for one in models if one.model.section.startswith("promoters")]
+    first = min(promoters, key=lambda one: one.model.value) if promoters else (tracks or models)[-1]
+    where = f"On {', '.join(held_out)}, held out from training" if held_out else "On held-out data"
+    lowest = ", its lowest," if len(promoters) > 1 else ""
+    verdicts: dict[str, list[str]] = {}
+    for one in models:
+        verdicts.setdefault(one.verdict, []).append(one.task)
+    clauses = [f"{verdict} for {', '.join(tasks)}" for verdict, tasks in verdicts.items()]
+    failed = [one.task for one in main if SHUFFLED in one.measure and one.verdict.startswith("not")]
+    return [
+        f"{where}, the model has {first.measure} {_text(first.model)}{lowest} for {first.task}; the best "
+        f"baseline ({first.baseline}) has {_text(first.best)}, and the difference is "
+        f"{_text(first.difference, '+')}: the model is {first.verdict}.",
+        f"Compared with the best baseline of each task, the model is {'; '.join(clauses)}.",
+        *[f"Warning: with {SHUFFLED}, the model is not at chance for {', '.join(failed)}."] * bool(failed),
+    ]
+
+
+def _text(row: SummaryRow, sign: str = "") -> str:
+    return interval(row.value, row.low, row.high, form=f"{sign}.4f").replace("-", "−")
 
 
 def _about(config: Config) -> list[str]:
     """Return sentences on the training data, tasks and held-out regions."""
-    genome, data = config.genome, config.chromatin.data
     purposes = ["to distinguish promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
-    data_name = genome.title if config.has_genome else "sequences"
+    data_name = config.genome.title if config.has_genome else "sequences"
     sentences = [
         f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
         f"{' and '.join(purposes)}."
     ]
     for split, purpose in (("valid", "validation"), ("test", "testing")):
-        regions = getattr(data, f"{split}_regions") if config.has_chromatin else ()
-        held_out = [*getattr(genome, split), *regions]
-        if held_out:
+        if held_out := _held_out(config, split):
             sentences.append(f"Held out for {purpose}: {', '.join(held_out)}.")
     return sentences
+
+
+def _held_out(config: Config, split: str) -> list[str]:
+    regions = getattr(config.chromatin.data, f"{split}_regions") if config.has_chromatin else ()
+    return [*getattr(config.genome, split), *regions]
 
 
 class ReportItem(NamedTuple):
@@ -142,9 +178,19 @@ class ReportItem(NamedTuple):
         return resource(f"captions/{self.caption}.rst").strip() if self.caption else ""
 
 
-# Sections of the page; sections without files are omitted.
+# Sections of the page; sections without files are omitted, and those after the first are collapsed.
 PARTS: dict[str, tuple[ReportItem, ...]] = {
-    "Summary": (ReportItem("summary.tsv", "", "summary"),),
+    "Results": (
+        ReportItem("roc.svg", "ROC curves", "roc"),
+        ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
+        ReportItem("promoters.tsv", "All metrics of promoters", "promoters", folded=True),
+        ReportItem("score_track.svg", "Scores along a contig", "score_track"),
+        ReportItem("calibration.svg", "Calibration", "calibration"),
+        ReportItem("calibration.tsv", "Calibration, table", folded=True),
+        ReportItem("groups.tsv", "Chromatin tracks by group", "tracks"),
+        ReportItem("report.html", "Track browser"),
+    ),
+    "All metrics": (ReportItem("summary.tsv", "Summary", "summary"),),
     "Pretraining": (
         ReportItem("bits_per_base.svg", "Bits per base", "bits_per_base"),
         ReportItem("bits_per_base.tsv", "Bits per base, table"),
@@ -152,31 +198,23 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
         ReportItem("loss.svg", "Loss of pretraining", "loss"),
     ),
     "Promoters": (
-        ReportItem("roc.svg", "ROC", "roc"),
-        ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
-        ReportItem("score_histograms.svg", "Scores", "score_histograms"),
-        ReportItem("calibration.svg", "Calibration", "calibration"),
-        ReportItem("calibration.tsv", "Calibration, table", folded=True),
-        ReportItem("promoters.tsv", "All metrics", "promoters"),
+        ReportItem("score_histograms.svg", "Distribution of scores", "score_histograms"),
         ReportItem("similarity.svg", "By similarity to the training data", "similarity"),
         ReportItem("similarity.tsv", "By similarity, table", folded=True),
         ReportItem("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
-        ReportItem("score_track.svg", "Scores along a contig", "score_track"),
     ),
     "Chromatin": (
-        ReportItem("groups.tsv", "Groups", "tracks"),
-        ReportItem("track_calibration.svg", "Calibration", "track_calibration"),
+        ReportItem("track_calibration.svg", "Calibration of tracks", "track_calibration"),
         ReportItem("track_calibration.tsv", "Calibration of every track", folded=True),
         ReportItem("tracks.tsv", "All tracks", folded=True),
-        ReportItem("report.html", "Track browser"),
         ReportItem("bin_similarity.tsv", "By similarity to the training data", "bin_similarity"),
     ),
     "Variants": (
-        ReportItem("variants.svg", "Effects", "variants"),
+        ReportItem("variants.svg", "Predicted effects of variants", "variants"),
         ReportItem("variants.tsv", "By variant category", folded=True),
     ),
     "Effect of pretraining": (
-        ReportItem("study.txt", "", "study_words"),
+        ReportItem("study.txt", "Comparison in words", "study_words"),
         ReportItem("study.svg", "AUROC and the number of examples", "study"),
         ReportItem("study_steps.svg", "AUROC while fine-tuning", "study_steps"),
         ReportItem("study.tsv", "All initializations", "study_table"),
@@ -196,30 +234,39 @@ class ShownTable(NamedTuple):
     rows: list[list[str]]
     left_out: int  # number of rows beyond the first 5,000
 
+    @property
+    def text(self) -> str:
+        """The table as TSV."""
+        return "".join("\t".join(row) + "\n" for row in (self.headings, *self.rows))
+
 
 def shown_table(path: Path) -> ShownTable:
-    """Read a table for display; `x`, `x_low`, `x_high` become one column, and empty columns are dropped."""
+    """Read a table for display; a value and its interval become one column, and empty columns are dropped.
+
+    The ends of an interval are `x_low`, `x_high`, or `low`, `high` after the value.
+    """
     table = read_text_table(path)
     names = [str(name) for name in table.columns]
     if not names:
         raise DataError(f"{path}: the table has no columns")
     cells = {name: [str(cell) for cell in table[name].tolist()] for name in names}
+    ends = {
+        name: [name + _LOW, name + _HIGH] for name in names if {name + _LOW, name + _HIGH} <= cells.keys()
+    }
+    ends |= {
+        name: pair for place, name in enumerate(names) if (pair := names[place + 1 :][:2]) == _PLAIN_ENDS
+    }
+    hidden = {end for pair in ends.values() for end in pair}
     headings, numeric, columns = [], [], []
     for name in names:
-        base = name.removesuffix(_LOW).removesuffix(_HIGH)
-        if (base != name and base in cells) or not any(cells[name]):
+        if name in hidden or not any(cells[name]):
             continue
         column = [_short(cell) for cell in cells[name]]
-        ends = (name + _LOW, name + _HIGH)
-        if name == "value" and ends[0] not in cells:
-            ends = ("low", "high")
-        if ends[0] in cells and ends[1] in cells:
+        if name in ends:
             column = [
                 f"{value} [{_short(low)}, {_short(high)}]" if value and low and high else value
-                for value, low, high in zip(column, *(cells[end] for end in ends), strict=True)
+                for value, low, high in zip(column, *(cells[end] for end in ends[name]), strict=True)
             ]
-        elif name in ("low", "high") and "value" in cells:
-            continue
         headings.append(name.replace("_", " "))
         numeric.append(all(_is_number(cell) for cell in cells[name] if cell))
         columns.append(column)

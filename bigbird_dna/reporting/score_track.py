@@ -16,7 +16,7 @@ from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
-from bigbird_dna.reporting.result import BLUE, GRAY, INK, VERMILION, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, VERMILION, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +118,11 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: S
     shown = [
         site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
     ]
+    genes = [
+        gene
+        for gene in genes
+        if gene.contig == track.contig and gene.start < track.end and track.start < gene.end
+    ]
     lanes = [0.28, *([0.45] if genes else [])]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, *lanes, 1]}}
     with panels(2 + len(lanes), 1, 9.6, 1.35, **grid) as (figure, axes):
@@ -155,7 +160,7 @@ def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Loc
         axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
     for site in sites:
         if site.strand == strand:
-            axis.axvline(site.position / scale, color=GRAY, linewidth=0.7, alpha=0.6, zorder=1)
+            axis.axvline(site.position / scale, color=PALE, linewidth=0.8, zorder=1)
     axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
 
 
@@ -164,8 +169,6 @@ def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: flo
     length = track.end - track.start
     for gene in genes:
         start, end = max(gene.start, track.start), min(gene.end, track.end)
-        if gene.contig != track.contig or start >= end:
-            continue
         bases = end - start
         height, x, dx = (0.74, start, bases) if gene.strand == "+" else (0.26, end, -bases)
         head = min(bases, length / 120) / scale

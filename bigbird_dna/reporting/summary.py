@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,12 +36,16 @@ _UNEVEN = 0.05
 _ERROR = "ece_debiased"
 LISTED = 3  # number of tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
-_PREDICTORS = {"kmers": "k-mer regression"}
-_COMPARED = {
-    KMER: ("AUROC, k-mer regression", ""),
-    POSITION: ("AUROC, position regression", ""),
-    CONTROL: ("AUROC, shuffled labels", "chance is 0.5"),
+_PREDICTORS = {
+    "kmers": "k-mer regression",
+    KMER: "k-mer regression",
+    POSITION: "position regression",
+    CONTROL: "shuffled labels",
 }
+SHUFFLED = _PREDICTORS[CONTROL]
+# Measures of a headline, with the sign of a better value.
+_MEASURES = {"AUROC": 1, "bits per base": -1, "median AUROC": 1}
+_MINUS, CHANCE = f"{MODEL} minus ", "chance"
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
@@ -167,18 +172,18 @@ def language_rows(source: Path) -> Iterator[SummaryRow]:
     table = of_split(read_bits(source), "test")
     split = str(table[SPLIT].iloc[0])
     single = table["predictor"].str.endswith(ONE_AT_A_TIME)
-    parts = ((table[~single], f"held out ({split})"), (table[single], "one token masked at a time"))
-    for chosen, note in parts:
+    parts = ((table[~single], "pretraining"), (table[single], f"pretraining{ONE_AT_A_TIME}"))
+    for chosen, section in parts:
         own = chosen["predictor"].isin(MODELS)
         for line in chosen[own].to_dict("records"):
-            yield SummaryRow("pretraining", f"bits per base, {line['predictor']}", *_bits(line), note)
+            yield SummaryRow(section, f"bits per base, {MODEL}", *_bits(line), f"held out ({split})")
         if own.all():
             continue
         line = chosen[~own].sort_values("bits_per_base", kind="stable").to_dict("records")[0]
-        name = f"bits per base, {line['predictor']}"
-        yield SummaryRow("pretraining", name, *_bits(line), line["note"])
+        name = line["predictor"].removesuffix(ONE_AT_A_TIME)
+        yield SummaryRow(section, f"bits per base, {name}", *_bits(line), line["note"])
         gap = _estimate(line, "difference")
-        yield SummaryRow("pretraining", "  model − baseline", *gap, "over blocks of 10 kb")
+        yield SummaryRow(section, f"bits per base, {_MINUS}{name}", *gap, "over blocks of 10 kb")
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
@@ -223,11 +228,11 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                 for baseline, column in DIFFERENCES.items():
                     lead = _estimate(line, column)
                     if not math.isnan(lead.value):
-                        last.append(
-                            SummaryRow(section, f"AUROC, model minus {baseline}", *lead, "paired DeLong")
-                        )
-            elif line["model"] in _COMPARED:
-                figure, note = _COMPARED[line["model"]]
+                        figure = f"AUROC, {_MINUS}{_PREDICTORS[baseline]}"
+                        last.append(SummaryRow(section, figure, *lead, "paired DeLong"))
+            elif line["model"] in _PREDICTORS:
+                note = "chance is 0.5" if line["model"] == CONTROL else ""
+                figure = f"AUROC, {_PREDICTORS[line['model']]}"
                 yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
         yield from last
 
@@ -257,27 +262,35 @@ def group_rows(source: Path) -> Iterator[SummaryRow]:
 
 
 def lead_rows(source: Path) -> list[SummaryRow]:
-    """Return the tracks in `tracks.tsv` with the largest lead in AUROC over the first compared predictor.
+    """Return the median difference in AUROC of the tracks in `tracks.tsv`, by group and compared predictor.
 
-    Tracks excluded from the metrics of their group, and leads over published metrics (from other data), are
-    left out. The leads are slightly overestimated, because they are the largest of many.
+    The note counts the tracks whose interval of the difference excludes 0. The tracks with the largest lead
+    over the first predictor follow; their leads are slightly overestimated, because they are the largest of
+    many. Tracks excluded from the metrics of their group, and published metrics (of other data), are left
+    out.
     """
-    table = read_table(source, Schema.of("text track note; metric auroc"))
+    table = read_table(source, Schema.of("text track group note; metric auroc"))
+    table = table[~table["note"].str.contains("not in the group's metrics", regex=False)]
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
-    others = (lead.removeprefix(_LEAD) for lead in leads)
-    name = next((other for other in others if other != PUBLISHED), None)
-    if name is None:
-        return []
-    lead, other = f"{_LEAD}{name}", f"auroc_{name}"
-    table = with_types(source, table, Schema.of(f"estimate {lead}; metric {other}"))
-    found = []
-    for line in table.to_dict("records"):
-        estimate = _estimate(line, lead)
-        if not math.isnan(estimate.value) and "not in the group's metrics" not in line["note"]:
+    medians: list[SummaryRow] = []
+    largest: list[SummaryRow] = []
+    for name in (lead.removeprefix(_LEAD) for lead in leads):
+        if name == PUBLISHED:
+            continue
+        lead, other, title = f"{_LEAD}{name}", f"auroc_{name}", _predictor_name(name)
+        known = with_types(source, table, Schema.of(f"estimate {lead}; metric {other}"))
+        known = known[known[lead].notna()]
+        groups = {str(group): part for group, part in known.groupby("group", sort=False)}
+        for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
+            above, below = (part[f"{lead}_low"] > 0).sum(), (part[f"{lead}_high"] < 0).sum()
+            note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
+            figure = f"median AUROC, {_MINUS}{title}"
+            medians.append(SummaryRow(f"chromatin, {group}", figure, part[lead].median(), note=note))
+        for line in [] if largest else known.nlargest(LISTED, lead).to_dict("records"):
+            section = f"chromatin, AUROC above {title}"
             note = f"{line['auroc']:.4f} against {line[other]:.4f}"
-            section = f"chromatin, AUROC above {_predictor_name(name)}"
-            found.append(SummaryRow(section, str(line["track"]), *estimate, note))
-    return sorted(found, key=lambda row: -row.value)[:LISTED]
+            largest.append(SummaryRow(section, str(line["track"]), *_estimate(line, lead), note))
+    return medians + largest
 
 
 def variant_rows(source: Path) -> Iterator[SummaryRow]:
@@ -287,14 +300,83 @@ def variant_rows(source: Path) -> Iterator[SummaryRow]:
             continue
         area = _estimate(line, "auroc")
         note = f"{line['variants']:,} variants, {line['with_effect']:,} with an effect"
-        yield SummaryRow("variants", f"AUROC, {line['subset']}", *area, note)
+        section = f"variants, {line['subset']}"
+        yield SummaryRow(section, f"AUROC, {MODEL}", *area, note)
         right = line["sign_accuracy"]
         if not math.isnan(right):
-            yield SummaryRow("variants", f"sign accuracy, {line['subset']}", right, note="share")
+            yield SummaryRow(section, "sign accuracy", right, note="fraction")
+
+
+class Headline(NamedTuple):
+    """A metric of the model, or of the control, and of its best baseline."""
+
+    model: SummaryRow
+    measure: str
+    baseline: str
+    best: SummaryRow
+    difference: SummaryRow  # model minus baseline
+
+    @property
+    def task(self) -> str:
+        """The section in words."""
+        subject, _, part = self.model.section.partition(", ")
+        if subject == "promoters":
+            part, _, stratum = part.partition(", ")
+            return f"promoters against {part} negatives" + (f" ({stratum})" if stratum else "")
+        subject = {"pretraining": "held-out sequence"}.get(subject, subject)
+        return f"{subject} ({part})" if part else subject
+
+    @property
+    def verdict(self) -> str:
+        """What the model is, by the interval of the difference; for a median, on how many tracks."""
+        low, high = self.difference.low, self.difference.high
+        if math.isnan(low):
+            return self.difference.note or "without interval"
+        same = low <= 0 <= high
+        if SHUFFLED in self.measure:
+            return f"at {CHANCE}, as it should be" if same else f"not at {CHANCE}"
+        better = _MEASURES[self.measure] * self.difference.value > 0
+        return "not measurably different" if same else "better" if better else "worse"
+
+
+def headlines(source: Path) -> list[Headline]:
+    """Return the metrics in a `summary.tsv` that have a baseline, each with the best one.
+
+    An AUROC without a baseline, such as that of the control, is compared with chance. Published metrics are
+    of other data and no baseline.
+    """
+    found = []
+    for section, part in read_table(source, SUMMARY).groupby("section", sort=False):
+        rows = [SummaryRow._make(row) for row in part[SUMMARY.names].itertuples(index=False)]
+        for measure, sign in _MEASURES.items():
+            start = f"{measure}, "
+            known = {row.metric.removeprefix(start): row for row in rows if row.metric.startswith(start)}
+            known = {name: row for name, row in known.items() if not math.isnan(row.value)}
+            others = [
+                (sign * row.value, name)
+                for name, row in known.items()
+                if name not in (MODEL, SHUFFLED, PUBLISHED) and not name.startswith(_MINUS)
+            ]
+            if measure == "AUROC":
+                known[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
+            best = max(others, default=(0.0, CHANCE))[1]
+            for name, title, other in ((MODEL, measure, best), (SHUFFLED, start + SHUFFLED, CHANCE)):
+                if name in known and other in known:
+                    gap = known.get(_MINUS + other) or _difference(known[name], known[other])
+                    found.append(Headline(known[name], title, other, known[other], gap))
+    return found
+
+
+def _difference(row: SummaryRow, other: SummaryRow) -> SummaryRow:
+    """Return a difference without its note; only that to chance, a fixed value, has an interval."""
+    fixed = 0 if other.metric == CHANCE else math.nan
+    low, high = row.low - other.value + fixed, row.high - other.value + fixed
+    return SummaryRow(row.section, "", row.value - other.value, low, high)
 
 
 def _predictor_name(name: str) -> str:
-    return _PREDICTORS.get(name, name.replace("_", " "))
+    window = re.fullmatch(r"window_(\d{1,9})", name)  # the workflow's name of a model that sees less sequence
+    return f"{int(window[1]):,}-bp model" if window else _PREDICTORS.get(name, name.replace("_", " "))
 
 
 def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:

@@ -83,6 +83,22 @@
     const box = { class: "figure", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label };
     return svg("svg", box, ...parts);
   }
+  // A plot with a link that saves it, with the colors that are shown.
+  const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font", "background-color"];
+  function framed(drawn, name) {
+    const frame = document.createElement("div"), link = document.createElement("a");
+    Object.assign(link, { className: "file", download: `${name}.svg`, href: "#", textContent: "Download SVG" });
+    link.addEventListener("click", () => {
+      const copy = drawn.cloneNode(true), copies = [copy, ...copy.querySelectorAll("*")];
+      [drawn, ...drawn.querySelectorAll("*")].forEach((one, k) => {
+        const style = getComputedStyle(one);
+        for (const key of KEPT) copies[k].style.setProperty(key, style.getPropertyValue(key));
+      });
+      link.href = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    });
+    frame.append(drawn, link);
+    return frame;
+  }
   const path = (kind, d) => svg("path", { class: kind, d });
   const decimal = (value) => value.toFixed(3);
   const signed = (value) => (value < 0 ? "\u2212" : "+") + decimal(Math.abs(value));
@@ -182,6 +198,7 @@
   }
   // One row per group: its tracks, the box of the interquartile range and the median. For a difference, the
   // axis includes zero, which is marked by a line.
+  const WIDE = innerWidth < 640 ? 400 : 640; // smaller on phones, where the text would become too small
   function strips(values, label, difference) {
     const members = data.groups.map((name, group) => ({
       name, tracks: numbers.filter((i) => data.group[i] === group && data.counted[i] && values[i] !== null),
@@ -189,7 +206,7 @@
     const largest = [...members].sort((a, b) => b.tracks.length - a.tracks.length).slice(0, data.maxStrips);
     const shown = members.filter((one) => one.tracks.length && largest.includes(one));
     const all = shown.flatMap(({ tracks }) => tracks.map((i) => values[i]));
-    const axis = Axis.of(difference ? [...all, 0] : all, 104, 620, difference ? undefined : 1);
+    const axis = Axis.of(difference ? [...all, 0] : all, 104, WIDE - 20, difference ? undefined : 1);
     const height = 62, bottom = TOP + height * shown.length, half = height / 2 - 7;
     const parts = grid(axis, bottom, label);
     if (difference) parts.push(path("zero", `M${at(axis.at(0), TOP)}V${bottom}`));
@@ -207,7 +224,7 @@
       const box = { class: "box", x: low, y: middle - half, width: Math.max(high - low, 0.5), height: 2 * half, rx: 3 };
       parts.push(svg("rect", box), path("median", `M${at(median, middle - half - 3)}v${2 * half + 6}`));
     });
-    return figure(640, bottom + 40, `${label} by group`, ...parts);
+    return figure(WIDE, bottom + 40, `${label} by group`, ...parts);
   }
   function scatter({ name, auroc, delta }) {
     const known = numbers.filter((i) => data.counted[i] && auroc[i] !== null);
@@ -221,11 +238,15 @@
   }
   for (const place of document.querySelectorAll("[data-other]")) {
     const other = data.others.find(({ name }) => name === place.dataset.other);
-    place.append(scatter(other), strips(other.delta, "difference of AUROC", true));
+    const name = place.dataset.other;
+    place.append(framed(scatter(other), `auroc_${name}`), framed(strips(other.delta, "difference of AUROC", true), `difference_${name}`));
   }
   const legend = document.getElementById("legend");
   if (!legend) return; // no track can be evaluated
-  document.getElementById("strips").append(strips(data.auroc, "AUROC"), strips(data.auprc, "AUPRC"));
+  document.getElementById("strips").append(
+    framed(strips(data.auroc, "AUROC"), "auroc"),
+    framed(strips(data.auprc, "AUPRC"), "auprc"),
+  );
 
   // Curves: corners [false positives, true positives] from (0, 0) to all rows, stored as differences.
   function corners(i) {
@@ -253,8 +274,8 @@
   const roc = svg("g", {}), precision = svg("g", {});
   const unit = new Axis(0, 1, 0.2, LEFT, RIGHT);
   document.getElementById("plots").append(
-    square(unit, "false positive rate", "true positive rate", true, roc),
-    square(unit, "recall", "precision", false, precision),
+    framed(square(unit, "false positive rate", "true positive rate", true, roc), "roc"),
+    framed(square(unit, "recall", "precision", false, precision), "precision_recall"),
   );
 
   let chosen = []; // { i, slot }, oldest first

@@ -118,7 +118,8 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
                 if name in run.evaluation:
                     _draw_held_out(axis, run.evaluation[name], color, None)
         axes[0].set(ylabel="loss (nats)", title="Loss")
-        axes[0].legend(loc="upper right", ncols=1 + (len(runs) > 3))
+        if axes[0].get_legend_handles_labels()[0]:
+            figure.legend(loc="outside lower center", ncols=2 if len(runs) < 3 else 4)
         for axis, name in zip(axes[1:], names, strict=True):
             axis.set(ylabel=PANELS[name], title=f"Held-out {PANELS[name]}")
         axes[-1].set_xlabel("optimizer step")

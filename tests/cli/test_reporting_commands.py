@@ -197,7 +197,7 @@ def test_summary(files, model_dir, tmp_path):
     expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
     np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
     assert 3.5 in figures.loc["tokens", "value"].tolist()
-    assert ("promoters, permuted", "AUROC, model minus k-mer") not in figures.index
+    assert ("promoters, permuted", "AUROC, model minus k-mer regression") not in figures.index
 
 
 def test_summary_says_what_became_of_the_promoters(tmp_path):
@@ -261,15 +261,15 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     words = ("--groups", report / "chromatin/groups.tsv", "--auc-tracks", report / "chromatin/tracks.tsv")
     text, table = summary(*words, "--variants", report / "variants.tsv")
     sections = list(dict.fromkeys(table.index.get_level_values(0)))
-    above = "chromatin, AUROC above window 1000"
+    above = "chromatin, AUROC above 1,000-bp model"
     groups = ["chromatin, TF", "chromatin, HM", "chromatin, DHS", "chromatin, all"]
-    assert sections == [*groups, above, "variants"]
+    assert sections == [*groups, above, "variants, all", "variants, held-out"]
     source = pd.read_csv(report / "chromatin/groups.tsv", sep="\t").set_index("group")
     for group in ("TF", "HM", "all"):
         rows = table.loc[f"chromatin, {group}"]
         for figure, column in {
             "model": "median_auroc",
-            "window 1000": "median_auroc_window_1000",
+            "1,000-bp model": "median_auroc_window_1000",
             "k-mer regression": "median_auroc_kmers",
         }.items():
             found = rows.loc[f"median AUROC, {figure}", "value"]
@@ -277,6 +277,13 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     notes = table.xs("median AUROC, model", level="metric")["note"]
     assert notes.tolist() == ["1 track", "2 tracks", "0 tracks", "3 tracks"]
     assert np.isnan(table.loc[("chromatin, DHS", "median AUROC, model"), "value"])
+    difference = table.loc[("chromatin, HM", "median AUROC, model minus 1,000-bp model")]
+    assert difference["value"] == pytest.approx(source.loc["HM", "median_delta_window_1000"], rel=1e-5)
+    counts = table.loc[("chromatin, all", "median AUROC, model minus k-mer regression"), "note"]
+    assert [re.findall(r"\d+", note) for note in (difference["note"], counts)] == [
+        ["2", "0", "2"],
+        ["3", "0", "3"],
+    ]
     # RARE leads by more, but has too few positives to count.
     leads = table.loc[above]
     assert leads.index.tolist()[:2] == ["FAR", "BOTH"] and "RARE" not in leads.index
@@ -286,19 +293,19 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     expected = f"{source['auroc']:.4f} against {source['auroc_window_1000']:.4f}"
     assert leads.loc["FAR", "note"] == expected
     # Six fully separated pairs: the lower end is that of 6 right answers of 6.
-    area = table.loc[("variants", "AUROC, all")]
+    area = table.loc[("variants, all", "AUROC, model")]
     assert area[["value", "high", "note"]].tolist() == [1, 1, "12 variants, 6 with an effect"]
     assert area["low"] == pytest.approx(binomtest(6, 6).proportion_ci(0.95, "exact").low, abs=1e-6)
-    assert table.loc[("variants", "sign accuracy, held-out"), "value"] == 1
-    for line in ("Chromatin, TF", "Chromatin, AUROC above window 1000", "Variants"):
+    assert table.loc[("variants, held-out", "sign accuracy"), "value"] == 1
+    for line in ("Chromatin, TF", "Chromatin, AUROC above 1,000-bp model", "Variants, all"):
         assert f"\n{line}\n" in text
-    assert len(text.splitlines()) < 40 and max(map(len, text.splitlines())) < 100
+    assert len(text.splitlines()) < 48 and max(map(len, text.splitlines())) < 110
 
 
 def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tmp_path: Path) -> None:
     groups, tracks = tmp_path / "groups.tsv", tmp_path / "tracks.tsv"
     groups.write_text("group\ttracks\tmedian_auroc\tmedian_auroc_published\n1\t1\t0.9\t0.8\n")
-    tracks.write_text("track\tauroc\tnote\tpublished_auroc\tdelta_published\n1\t0.9\t\t0.8\t0.1\n")
+    tracks.write_text("track\tgroup\tauroc\tnote\tpublished_auroc\tdelta_published\n1\t1\t0.9\t\t0.8\t0.1\n")
     _, table = summary("--groups", groups, "--auc-tracks", tracks)
     assert table.index.tolist() == [
         ("chromatin, 1", "median AUROC, model"),
@@ -332,7 +339,7 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
                 ("--promoter-table", ""),
                 ("--groups", "group\ttracks\n"),
                 ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
-                ("--auc-tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
+                ("--auc-tracks", "track\tgroup\tauroc\tnote\tdelta_a\nX\t\t1\t\t0\n"),
                 ("--variants", "subset\tvariants\n"),
                 ("--variants", ""),
             )

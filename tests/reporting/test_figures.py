@@ -1,6 +1,7 @@
 """What figures draw, and how they are saved."""
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 
@@ -62,7 +63,7 @@ def test_labels_are_apart_and_near(places, gap):
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
-    scores = {key: rng.random(40) for key in ("model", "k-mer", "control")}
+    scores = {key: rng.random(40) for key in ("model", "k-mer", "position", "control")}
     return AlignedPredictions(name, labels, np.arange(40) // 2, scores)
 
 
@@ -132,6 +133,10 @@ def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     root = ElementTree.parse(tmp_path / "a.svg").getroot()
     assert root.tag.endswith("svg") and len(list(root.iter())) > 50
+    # No text begins outside.
+    starts = re.findall(r"<g [^>]*translate\(([-.\d]+) ([-.\d]+)\)", (tmp_path / "a.svg").read_text())
+    inside = np.array(starts, float) / np.array(root.get("viewBox", "").split()[2:], float)
+    assert len(inside) and (inside >= 0).all() and (inside <= 1).all()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
 

@@ -1,5 +1,6 @@
 """The page of a run."""
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,41 @@ import pytest
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
+from bigbird_dna.reporting.run_page import PARTS, clock, conclusion, run_report, shown_table
+from bigbird_dna.reporting.summary import CHANCE, headlines
 from tests.cli.command import Run, refused
-from tests.golden.messages import fails
-from tests.html_pages import HtmlPage
+from tests.golden.messages import fails, message
+from tests.html_pages import HtmlPage, check_layout, needs_browser
 from tests.toys import written
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
+ROWS = """section	metric	value	low	high	note
+tokens	vocabulary	1024			<b>
+pretraining	bits per base, model	1.83	1.82	1.84
+pretraining	bits per base, Markov over bases, both sides	1.82	1.81	1.83
+pretraining	bits per base, model minus Markov over bases, both sides	0.01	0.005	0.015
+promoters, permuted	AUROC, model	0.95	0.94	0.96	9 <windows>
+promoters, permuted	AUPRC, model	0.95	0.94	0.96
+promoters, permuted	AUROC, k-mer regression	0.7	0.6	0.8
+promoters, permuted	AUROC, position regression	0.9	0.8	0.93
+promoters, permuted	AUROC, shuffled labels	0.52	0.48	0.55
+promoters, permuted	AUROC, model minus k-mer regression	0.25	0.2	0.3
+promoters, permuted	AUROC, model minus position regression	0.05	0.04	0.06
+promoters, genomic	AUROC, model	0.99	0.98	1
+promoters, genomic	AUROC, position regression	0.99	0.98	1
+promoters, genomic	AUROC, shuffled labels	0.6	0.55	0.65
+promoters, genomic	AUROC, model minus position regression	0	-0.01	0.01
+chromatin, TF	median AUROC, model	0.9			2 tracks
+chromatin, TF	median AUROC, 1,000-bp model	0.8
+chromatin, TF	median AUROC, published	0.99
+chromatin, TF	median AUROC, model minus 1,000-bp model	0.1			better on 2, worse on 0 of 2
+chromatin, all	median AUROC, model	0.9			3 tracks
+chromatin, all	median AUROC, 1,000-bp model	0.95
+chromatin, all	median AUROC, model minus 1,000-bp model	-0.01			better on 2, worse on 1 of 3
+variants, all	AUROC, model	0.4	0.35	0.45
+variants, all	sign accuracy	1
+"""
+SUMMARY = "".join(line + "\t" * (5 - line.count("\t")) + "\n" for line in ROWS.splitlines())
 CONFIG: dict[str, Any] = {
     "results": "somewhere/else",
     "genome": {"valid": ["demo5"], "test": ["<demo6>"]},
@@ -48,16 +76,56 @@ def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files
     run_report(parse_config(CONFIG), files, tmp_path / "report.html")
     page = read(tmp_path / "report.html")
     ids = [*(title.lower().replace(" ", "-") for title in PARTS), "configuration"]
-    links = [f"#{name}" for name in ids]
     assert page.values("id") == ids
-    assert [*filter(None, page.values("href"))] == [*links, "report/chromatin/report.html"]
+    links = [link for link in page.values("href") if not link.startswith("data:")]
+    assert links == [*(f"#{name}" for name in ids), "report/chromatin/report.html"]
+    saved = {
+        values["download"]: base64.b64decode(values["href"].partition(",")[2])
+        for _, values in page.tags
+        if "download" in values
+    }
+    assert b"demo5" in saved.pop("configuration.yaml")
+    assert saved == {path.name: path.read_bytes() for path in files if path.suffix != ".html"}
     images = page.values("src", "img")
     assert len(images) == sum(path.suffix == ".svg" for path in files)
     assert all(image.startswith("data:image/svg+xml;base64,") for image in images)
-    assert "x<script>" in page.text and "<b>" in page.text
+    assert "x<script>" in page.text and "<b>" in page.text and "9 <windows>" in page.text
     assert ": <demo6>, demo4:1-900." in page.text
     assert "somewhere/else" not in page.text
     assert "{{" not in page.text and "{%" not in page.text  # captions are the page's own text, no templates
+
+
+def test_the_conclusion(tmp_path: Path) -> None:
+    main = headlines(written(tmp_path / "summary.tsv", SUMMARY))
+    position, window = "position regression", "1,000-bp model"
+    baselines = ["Markov over bases, both sides", position, CHANCE, position, CHANCE, window, window, CHANCE]
+    assert [one.baseline for one in main] == baselines
+    assert main[-1].difference[2:5] == pytest.approx((-0.1, -0.15, -0.05))
+    message(" ".join(conclusion(main, ["demo6"])), "0.9500 [0.9400, 0.9600]", "+0.0500")
+    for task, part in (("chromatin", "−0.0100"), ("pretraining", "+0.0100"), ("variants", "−0.1000")):
+        chosen = [one for one in main if one.model.section.startswith(task)]
+        message(conclusion(chosen, [])[0], part)
+    assert conclusion([main[2]], []) == []
+
+
+def test_every_figure_says_what_a_good_result_is() -> None:
+    shown = [item for items in PARTS.values() for item in items]
+    assert all(item.title for item in shown)
+    figures = [item for item in shown if item.name.endswith(".svg")]
+    assert [item.name for item in figures if not re.search(r"\b[Gg]ood\b", item.text)] == []
+
+
+@needs_browser
+def test_layout_in_a_browser(tmp_path: Path, files: list[Path]) -> None:
+    wide = 'xmlns="http://www.w3.org/2000/svg" width="900pt" height="300pt"'
+    row = "\t".join(["a_name_without_a_space_" * 4, *["0.123456"] * 30])
+    for path in files:
+        if path.suffix == ".svg":
+            path.write_text(f"<svg {wide}><rect width='900' height='300'/></svg>")
+        elif path.suffix == ".tsv" and path.name != "summary.tsv":
+            path.write_text("\t".join(f"column_{n}" for n in range(31)) + f"\n{row}\n")
+    run_report(parse_config(CONFIG), files, tmp_path / "report.html")
+    check_layout((tmp_path / "report.html").read_text(), tmp_path)
 
 
 def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> None:
@@ -65,7 +133,7 @@ def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> No
     shown = [path for path in files if path.name in ("tracks.tsv", "groups.tsv")]
     run_report(parse_config(values), shown, tmp_path / "report.html")
     page = read(tmp_path / "report.html")
-    assert page.values("id") == ["chromatin", "configuration"]
+    assert page.values("id") == ["results", "chromatin", "configuration"]
     assert "promoters" not in page.text.partition("Configuration")[0]
 
 
@@ -112,6 +180,6 @@ def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
     (tmp_path / "run.yaml").write_text("genome: {valid: [demo5], test: [demo6]}\n")
     words = ("report run", tmp_path / "run.yaml", *files)
     assert run(*words, "-o", tmp_path / "page.html").code == 0
-    assert "<h2>Summary</h2>" in (tmp_path / "page.html").read_text()
+    assert "<h2>Results</h2>" in (tmp_path / "page.html").read_text()
     refused(run(*words, "-o", files[0]), 2, files[0])
     refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, files[0])

@@ -87,6 +87,7 @@ rule report_plot_scores:
     input:
         scores=PATHS.promoter_scores("tsv"),
         promoters=PATHS.promoters,
+        annotation=INPUTS.files.get("annotation", []),
     output:
         report_item(PATHS.report / "score_track.svg"),
     log:
@@ -97,10 +98,11 @@ rule report_plot_scores:
         **job(4000, 15),
     params:
         upstream=CONFIG.promoters.windows.upstream,
+        annotation=given("annotation"),
         version=VERSION,
     shell:
         "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
-        " --upstream {params.upstream:q} -o {output:q} > {log:q} 2>&1"
+        " --upstream {params.upstream:q} {params.annotation:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule report_plot_attention:
