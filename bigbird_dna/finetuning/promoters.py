@@ -156,7 +156,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     """Fine-tuning of a promoter classifier on windows; also writes `predictions.parquet` to its directory.
 
     Predictions cover the validation and test windows. With `shuffle_labels`, training labels are random: a
-    control, whose performance on the true labels of the held-out contigs must be at chance.
+    control, whose performance on the true labels of the held-out contigs must be near chance.
     """
 
     name: ClassVar = "promoters"

@@ -114,7 +114,7 @@ def _data_uri(text: str, kind: str) -> str:
 def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     """Return two sentences: the result for the promoters where the model is weakest, and all verdicts.
 
-    Without promoters, the first sentence is on all tracks. If a control is not at chance, a warning follows.
+    Without promoters, the first sentence is on all tracks. If a control is not near chance, a warning follows.
     """
     tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.
@@ -135,7 +135,7 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
         f"baseline ({first.baseline}) has {_text(first.best)}, and the difference is "
         f"{_text(first.difference, '+')}: the model is {first.verdict}.",
         f"Compared with the best baseline of each task, the model is {'; '.join(clauses)}.",
-        *[f"Warning: with {SHUFFLED}, the model is not at chance for {', '.join(failed)}."] * bool(failed),
+        *[f"Warning: with {SHUFFLED}, the model is not near chance for {', '.join(failed)}."] * bool(failed),
     ]
 
 
