@@ -30,7 +30,9 @@ def make(home: Path) -> None:
         letters[position - 1] = ref
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
-    (home / "resources").symlink_to(REPOSITORY / "resources")
+    (home / "mine").mkdir()
+    for name in ("resources", "workflow"):
+        (home / name).symlink_to(REPOSITORY / name)
     (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
     _write_models(run / "models")
     _write_arrays(run / "chromatin")
@@ -55,8 +57,9 @@ def _write_models(place: Path) -> None:
 
 def _write_checkpoint(home: Path) -> None:
     model = random_model(small_tokenizer(), _encoder("learned"), PretrainingSettings())
-    save(home / "toy", model, {}, {}, {})
-    export_huggingface(home / "toy", home / "CHECKPOINT_DIRECTORY")
+    pretrained = home / "results/demo/models/pretrained"
+    save(pretrained, model, {}, {}, {})
+    export_huggingface(pretrained, home / "CHECKPOINT_DIRECTORY")
 
 
 def _write_arrays(place: Path) -> None:
