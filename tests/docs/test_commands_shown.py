@@ -22,14 +22,12 @@ from tests.golden.messages import fails
 from tests.toys import written
 from tests.workflow.dry_runs import dry_run, jobs
 
-TUTORIALS = ("score", "demo", "own-genome")
+TUTORIALS = [f"docs/tutorials/{name}.md" for name in ("score", "demo", "own-genome")]
 HOWTO = ("score-fasta", "predict-tracks", "score-vcf", "shards", "models", "huggingface")
-RUN = ["README.md", *(f"docs/tutorials/{name}.md" for name in TUTORIALS), *(f"docs/howto/{name}.md" for name in HOWTO)]
+RUN = ["README.md", *TUTORIALS, *(f"docs/howto/{name}.md" for name in HOWTO)]
 """Pages whose commands are run, in their order, in one directory."""
 
-DEMO = [f"docs/howto/{name}.md" for name in ("streams", "probabilities", "similarity")]
-"""Pages whose commands need more of the demo than toys have."""
-
+DEMO = [f"docs/howto/{name}.md" for name in ("streams", "probabilities", "similarity")]  # not toys
 SHELL = {"grep", "head", "zgrep", "printf", "cut", "mkdir", "cat"}
 ELSEWHERE = {"git", "make", "pip", "python3", "source", "snakemake"}  # of a checkout; checked below, not run
 
@@ -39,9 +37,7 @@ def _shown(page: str) -> list[Step]:
 
 
 def _runnable(page: str) -> list[Step]:
-    """The commands that need no checkout and no run of a user's; the configuration shown is `mine/run.yaml`."""
-    for block in blocks(page, "yaml"):
-        written(Path("mine/run.yaml"), block.text)
+    """The commands that need no checkout and no run of a user's."""
     return [s for s in _shown(page) if s.words[0] not in ELSEWHERE and "results/mine" not in s.command]
 
 
@@ -143,14 +139,11 @@ def _header(text: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN + DEMO)
-def test_the_commands_print_what_is_shown(
-    page: str, demo_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_print_what_is_shown(page: str, demo_home: Path) -> None:
     """Up to numbers, whose last digits other processors change, and the order that follows from them."""
     programs = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    options: dict[str, Any] = {"env": environment, "capture_output": True, "text": True}
-    monkeypatch.chdir(demo_home)
+    options: dict[str, Any] = {"cwd": demo_home, "env": environment, "capture_output": True, "text": True}
     for step in _runnable(page):
         done = subprocess.run(["bash", "-c", step.command], check=False, **options)
         assert done.returncode == 0, (step.where, step.command, done.stderr)
@@ -159,14 +152,10 @@ def test_the_commands_print_what_is_shown(
 
 
 @pytest.mark.slow
-def test_the_tutorial_s_own_run_can_be_planned(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("simulate", "mine/data", "--megabases", "0.2").code == 0
-    (block,) = blocks("docs/tutorials/own-genome.md", "yaml")
-    own = written(tmp_path / "mine/run.yaml", block.text)
-    planned = jobs(dry_run(tmp_path, "--configfile", REPOSITORY / "workflow/config/minimal.yaml", own))
+def test_the_tutorial_s_own_run_can_be_planned(toy_home: Path, run: Run) -> None:
+    assert run("simulate", toy_home / "mine/data", "--megabases", "2").code == 0
+    files = [toy_home / name for name in ("workflow/config/minimal.yaml", "mine/run.yaml")]
+    planned = jobs(dry_run(toy_home, "--configfile", *files))
     assert planned.keys() >= {"finetune_promoter", "finetune_chromatin", "pretrain"}
 
 
