@@ -15,7 +15,7 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_tokenizer, written
 
 TRACKS = {"ALFA": "TF", "BRAVO": "TF", "OPEN1": "DHS", "OPEN2": "DHS"}
 
@@ -32,8 +32,7 @@ def make(home: Path) -> None:
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
     (home / "mine").mkdir()
-    (own,) = blocks("docs/tutorials/own-genome.md", "yaml")
-    (home / "mine/run.yaml").write_text(own.text)
+    written(home / "mine/run.yaml", blocks("docs/tutorials/own-genome.md", "yaml")[0].text)
     for name in ("resources", "workflow"):
         (home / name).symlink_to(REPOSITORY / name)
     (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
