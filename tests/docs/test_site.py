@@ -190,7 +190,7 @@ def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, HtmlPage]) 
         "contributing.html": "Report a bug",
     }.items():
         assert start in pages[place].text
-    assert "tutorial.html" in pages["index.html"].values("href", "a")
+    assert "tutorials/score.html" in pages["index.html"].values("href", "a")
 
 
 # How pages are made

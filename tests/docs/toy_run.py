@@ -14,7 +14,8 @@ from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from tests.conftest import REPOSITORY
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.docs.blocks import blocks
+from tests.toys import random_dna, random_model, small_tokenizer, written
 
 TRACKS = {"ALFA": "TF", "BRAVO": "TF", "OPEN1": "DHS", "OPEN2": "DHS"}
 
@@ -30,7 +31,10 @@ def make(home: Path) -> None:
         letters[position - 1] = ref
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
-    (home / "resources").symlink_to(REPOSITORY / "resources")
+    (home / "mine").mkdir()
+    written(home / "mine/run.yaml", blocks("docs/tutorials/own-genome.md", "yaml")[0].text)
+    for name in ("resources", "workflow"):
+        (home / name).symlink_to(REPOSITORY / name)
     (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
     _write_models(run / "models")
     _write_arrays(run / "chromatin")
@@ -55,8 +59,9 @@ def _write_models(place: Path) -> None:
 
 def _write_checkpoint(home: Path) -> None:
     model = random_model(small_tokenizer(), _encoder("learned"), PretrainingSettings())
-    save(home / "toy", model, {}, {}, {})
-    export_huggingface(home / "toy", home / "CHECKPOINT_DIRECTORY")
+    pretrained = home / "results/demo/models/pretrained"
+    save(pretrained, model, {}, {}, {})
+    export_huggingface(pretrained, home / "CHECKPOINT_DIRECTORY")
 
 
 def _write_arrays(place: Path) -> None:
