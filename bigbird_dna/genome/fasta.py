@@ -302,7 +302,7 @@ class _Parser:
             raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
         self.header = None
         if "\r" in header:
-            raise DataError(f"{self.path}: line {self.line}: a carriage return inside a line; use Unix line ends")
+            raise DataError(f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends")
         if not header.strip() or header[0].isspace():
             raise DataError(f"{self.path}: line {self.line}: the record has no name")
         name = check_name(header.split(maxsplit=1)[0], "the record", f"{self.path}: line {self.line}")
