@@ -12,27 +12,12 @@ A mechanism builds a module owned by a layer (`LayerShape` describes the layer),
 
     module(q, k, v, lengths=lengths, dropout=dropout, hidden=hidden)
 
-with q, k, v (B, H, L, K), after rotary positions if any; `lengths` (B,) the lengths of rows without their
-right padding, or None; `dropout` the probability of dropping an attention weight, 0 in evaluation; `hidden`
-(B, L, D) the input of the layer. It returns (B, H, L, K); values of a row are independent of its padding and
-of other rows. In evaluation, the module is a pure function of its arguments, parameters and buffers.
-
-* Parameters and buffers are floating-point and stored with the model. Integers and non-persistent buffers are
-  not possible, because a network is built without values and then filled.
-* Additional projections (such as those of Longformer's global tokens) are computed from `hidden`.
-* State that selects keys at random or is trained (Performer's redrawn features, Routing's centroids) changes
-  only in the optional method `begin_pass()`, which the encoder calls once before each training pass. Redrawn
-  values are new tensors, read through `attention.recompute.standing`: a layer may be recomputed (gradient
-  checkpointing, reversible layers) after another pass has begun.
-* If keys equal queries (Reformer), `shares_keys` omits the key projection of the layer; k is q.
-* `causal` in `LayerShape` requires that the result of a token is bitwise independent of later tokens; results
-  of sequences of different lengths may differ by rounding. A mechanism without a causal form has
-  `causal=False` in its `Mechanism`: a causal layer is an error.
-* A mechanism without weights to drop (Performer) has `drops=False`: `encoder.attention_dropout` is an error.
-* A mechanism that is not linear in v (Longformer, with separate values of global tokens) needs a method
-  `matrix(q, k, hidden)` for plots and tests. It returns the effective matrix (B, H, L, L).
-* Keys with the largest scores are selected through `attention.recompute.selected`: a recomputed layer then
-  selects the same keys, although its inputs may differ by rounding.
+with q, k, v (B, H, L, K), after rotary positions if any, and `hidden` (B, L, D) the input of the layer; it
+returns (B, H, L, K). `docs/extending.md` has all requirements; `model.mechanism.check_mechanism` checks them.
+Additional ones, for a layer that is recomputed after another pass has begun (gradient checkpointing,
+reversible layers): redrawn values are new tensors, read through `attention.recompute.standing`; keys with the
+largest scores are selected through `attention.recompute.selected`, which selects the same keys again although
+the inputs may differ by rounding.
 """
 
 import re
@@ -47,7 +32,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bigbird_dna.config.section import Section
-from bigbird_dna.errors import one_of, shortened
+from bigbird_dna.errors import meant, one_of, shortened
 
 OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "bigbird": ("global_blocks", "window_blocks", "random_blocks"),
@@ -124,11 +109,14 @@ class Mechanism:
 
 
 def find_mechanism(name: str) -> Mechanism:
-    """Return the mechanism of a name; `ValueError` for an unknown name lists the known names."""
+    """Return the mechanism of a name; `ValueError` for an unknown name has the nearest or all known names."""
     found = known_mechanisms()
-    if name not in found:
-        raise ValueError(f"{name!r}: {one_of(name, (*OF_PATTERNS, *sorted(found)))}")
-    return found[name]
+    if name in found:
+        return found[name]
+    known = (*OF_PATTERNS, *found)
+    short = sorted({re.sub("^combiner_.*", "combiner_…", one) for one in known})
+    hint = meant(name, known) or f"; install its package, or use one of {', '.join(short)}"
+    raise ValueError(f"unknown mechanism {shortened(repr(name))}{hint}")
 
 
 @cache

@@ -97,7 +97,9 @@ class EncoderConfig(Section):
     def _options_fit_the_attention(
         cls, options: dict[str, Option], info: ValidationInfo
     ) -> dict[str, Option]:
-        name = info.data.get("attention", "bigbird")
+        if "attention" not in info.data:  # an unknown name, which is the first error
+            return options
+        name = info.data["attention"]
         if name in OF_PATTERNS:
             if options:
                 raise ValueError(f"attention {name} has no attention_options: use the keys of encoder")

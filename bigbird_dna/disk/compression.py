@@ -82,7 +82,8 @@ def compression_of(path: Path, start: bytes) -> Compression:
         raise DataError(f"{path}: the file is empty")
     for magic, name in _FOREIGN.items():
         if start.startswith(magic):
-            raise DataError(f"{path}: {name} compression is not supported; use gzip or bgzip")
+            office = " (is this a Word or Excel file? save it as plain text)" if name == "zip" else ""
+            raise DataError(f"{path}: {name} compression is not supported; use gzip or bgzip{office}")
     if not start.startswith(b"\x1f\x8b"):
         return "plain"
     has_extra_field = len(start) > 3 and bool(start[3] & 4)

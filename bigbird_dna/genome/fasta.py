@@ -302,12 +302,15 @@ class _Parser:
             raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
         self.header = None
         if "\r" in header:
-            raise DataError(f"{self.path}: line {self.line}: a carriage return is not at the end of a line")
+            raise DataError(f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends")
         if not header.strip() or header[0].isspace():
             raise DataError(f"{self.path}: line {self.line}: the record has no name")
         name = check_name(header.split(maxsplit=1)[0], "the record", f"{self.path}: line {self.line}")
         if name in self.names:
-            raise DataError(f"{self.path}: line {self.line}: duplicate record {name!r}")
+            raise DataError(
+                f"{self.path}: line {self.line}: the name {name!r} occurs twice "
+                "(a name ends at the first blank); rename one of the records"
+            )
         self.names.add(name)
         self._start_record(name)
 
@@ -320,7 +323,7 @@ class _Parser:
         if not self.names and letters:
             start = text.lstrip(b"\n")[:40]
             if re.search(rb"[^\t\n\r -~]", start):
-                raise DataError(f"{self.path}: the file is not FASTA (binary content)")
+                raise DataError(f"{self.path}: not FASTA but binary content; save it as plain text")
             shown = start.split(b"\n")[0].decode("ascii")
             what = f"the first line does not start with '>' ({shown!r})"
             raise DataError(f"{self.path}: no FASTA header: {what}")

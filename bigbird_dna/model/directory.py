@@ -320,7 +320,11 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
         config = read_stored_encoder(values["encoder"])
         settings = SETTINGS[task].model_validate(values["settings"])
         description = dict(values.get("tokenizer", {}))
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        key, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise ModelError(f"{path}: {key}: {shortened(reason, 300)}") from None
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:

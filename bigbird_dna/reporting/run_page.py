@@ -114,7 +114,7 @@ def _data_uri(text: str, kind: str) -> str:
 def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     """Return two sentences: the result for the promoters where the model is weakest, and all verdicts.
 
-    Without promoters, the first sentence is on all tracks. If a control is not near chance, a warning follows.
+    Without promoters, the first sentence is on all tracks. A control that is not near chance is a warning.
     """
     tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.

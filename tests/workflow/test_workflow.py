@@ -308,7 +308,8 @@ SEQUENCES = once(
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, *own_sequences(tmp_path))
+    one_set = {"windows": {"negative_sets": ["substituted"]}}
+    text = dry_run(tmp_path, *own_sequences(tmp_path, promoters=one_set))
     assert jobs(text) == SEQUENCES
     data = "results/sequences/promoters"
     assert (
@@ -334,7 +335,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             genome={"reference": "genome.fa", "valid": ["a"]},
             promoters={
                 "sequences": sequences,
-                "windows": {"upstream": 60, "negative_sets": ["user"]},
+                "windows": {"upstream": 60},
                 "model": {"initial": "pretrained"},
             },
         ),
