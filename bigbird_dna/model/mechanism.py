@@ -1,5 +1,6 @@
 """Attention of a layer: a function of a block pattern or a separate module, and the pairs it connects."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -65,7 +66,8 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
             raise wrong(f"{name} must be floating-point and persistent: it would be lost in a stored model")
     tokens, length, training = 24, 15, mechanism.training
 
-    def call(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, lengths: Tensor | None) -> Tensor:
+    def call(values: Sequence[Tensor], lengths: Tensor | None) -> Tensor:
+        q, k, v, hidden = values
         k = q if named.shares_keys else k
         out: Tensor = mechanism(q, k, v, lengths=lengths, dropout=0.0, hidden=hidden)
         if out.shape != v.shape or out.dtype != v.dtype:
@@ -85,10 +87,10 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
         torch.manual_seed(0)
         inputs = [*torch.randn(3, 2, shape.heads, tokens, shape.width), torch.randn(2, tokens, shape.hidden)]
         lengths, mechanism = torch.tensor([tokens, length]), mechanism.eval()
-        own, other = (call(*x, lengths)[1, :, :length] for x in (inputs, changed(rows=1)))
+        own, other = (call(x, lengths)[1, :, :length] for x in (inputs, changed(rows=1)))
         if not torch.allclose(own, other, rtol=1e-3, atol=1e-3):
             raise wrong("the output of a row depends on its padding or on other rows; use lengths")
-        own, later = (call(*x, None)[:, :, :length] for x in (inputs, changed(rows=0)))
+        own, later = (call(x, None)[:, :, :length] for x in (inputs, changed(rows=0)))
         if shape.causal and not torch.allclose(own, later, rtol=1e-3, atol=1e-3):
             raise wrong(
                 "the output depends on later tokens although encoder.causal is true; hide these tokens"
