@@ -140,6 +140,12 @@ def find_model(path: Path | str) -> Path:
     return bundled
 
 
+def stored_name(path: Path | None) -> Path | str | None:
+    """Return the name of a bundled model, which is the same on all machines, and any other path unchanged."""
+    published = load_published()
+    return {published.bundled(name): name for name in published.models}.get(path, path)
+
+
 def _entry(name: str, entry: object, path: Path) -> PublishedModel:
     where = f"{path}: model {shown(name)}"
     if not is_name(name):

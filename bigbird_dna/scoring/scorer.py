@@ -33,6 +33,7 @@ from bigbird_dna.disk.outputs import (
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
+from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, precision_option
 from bigbird_dna.model.model import LoadedModel, finish_of
@@ -145,7 +146,7 @@ class Scorer(ABC, Generic[M, Row]):
         """Return the provenance of a result; `options` are those of the command that affect the result."""
         options = {**options, **precision_option(target.precision)}
         flags = {"--calibrated": self.calibrated}
-        line = command_line(self.command, [model.path, self.source], options, flags)
+        line = command_line(self.command, [stored_name(model.path), self.source], options, flags)
         return provenance(model.sha256, line)
 
     def content(self, model: M, path: Path, *files: Path | str | None) -> dict[str, str]:

@@ -498,3 +498,5 @@ def test_the_scan_of_yeast(
     scan(output=made / name)
     whole = written(made)
     assert merged(scan, made, name, 8) == whole and len(whole[name]) > least
+    command = b"## command bigbird-dna score-promoters yeast-promoters /"
+    assert name != "x.tsv" or command in (made / name).read_bytes()[:300]
