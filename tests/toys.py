@@ -98,11 +98,11 @@ BROKEN_FASTA = {
     "only blank lines": (b"\n\n\n", "no FASTA record"),
     "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line does not start with '>' ('ACGT')"),
     "text of another kind": (b"#chrom\tstart\n", "no FASTA header"),
-    "binary": (b"\x7fELF\x00\x01\x02", "the file is not FASTA (binary content)"),
+    "binary": (b"\x7fELF\x00\x01\x02", "not FASTA but binary content; save it as plain text"),
     "empty record": (b">a\n>b\nACGT\n", "record 'a' has no sequence"),
     "empty record at the end": (b">a\nACGT\n>b\n", "record 'b' has no sequence"),
     "header at the end of the file": (b">a\nACGT\n>b", "record 'b' has no sequence"),
-    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: duplicate record 'a'"),
+    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: the name 'a' occurs twice"),
     "no name": (b">a\nAC\n>\nACGT\n", "line 3: the record has no name"),
     "blank before the name": (b"> a\nACGT\n", "line 1: the record has no name"),
     "protein": (b">p\nMKV\nLLA\n", "record 'p', line 3: 'L' is not a DNA letter (is this a protein?)"),
@@ -129,7 +129,7 @@ BROKEN_FASTA = {
     "blank at the end of the file": (b">a\nACG ", "record 'a': line 2 ends with a space or tab"),
     "blank between letters": (b">a\nACG ACG\n", "record 'a', line 2: ' ' is not a DNA letter"),
     "header not text": (b">\xff\xfe\nACG\n", "line 1: the header is not text"),
-    "line ends of old Macs": (b">a\rACGT\rACGT\r", "a carriage return is not at the end of a line"),
+    "line ends of old Macs": (b">a\rACGT\rACGT\r", "carriage return in a line; use Unix line ends"),
 }
 
 

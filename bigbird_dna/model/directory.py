@@ -323,7 +323,7 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
     except ValidationError as error:
         first = error.errors()[0]
         key, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        raise ModelError(f"{path}: {key}: {shortened(reason, 300)}") from None
+        raise ModelError(f"{path}: {f'{key}: ' if key else ''}{shortened(reason, 300)}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
     for name, most in MOST_BLOCKS.items():

@@ -119,7 +119,7 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path:
     targets = ("results/config/tokens.yaml", "results/genome/reference.fa.gz")
     done = snakemake(tmp_path, "--keep-going", "--configfile", config, "--", *targets)
     assert done.returncode == 1
-    assert "record 'abrB'" in done.stderr
+    assert "the name 'abrB' occurs twice" in done.stderr
     assert "] stage_config tokens  0:0" in done.stderr
     assert "corpus_megabases" not in done.stderr
 

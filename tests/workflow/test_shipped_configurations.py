@@ -231,8 +231,8 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
         "pretraining_study.negative_set 'genomic'",
     ),
     "study-longer": (
-        {"pretraining_study": RANDOM | {"random_long_steps": 300}},
-        "pretraining_study.random_long_steps 300",
+        {"pretraining_study": RANDOM | {"random_long_steps": 150}},
+        "pretraining_study.random_long_steps 150",
     ),
     "study-no-longer": ({"pretraining_study": RANDOM}, "study"),
     "study-task": (
