@@ -360,38 +360,40 @@ def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path
 
 
 def _all_paths(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
-    """Log2 of the sum, over all spans, of the probability of the span and the bases to its right, (M,)."""
-    length, order, left, right = shape
-    bits = np.zeros(len(path))
-    sums = np.ones((len(path), 1))  # (M, S)
-    states = context[:, None]  # (M, S), the last `depth` bases
-    inside = 0  # number of the span's bases in a state, oldest first: S = 4 ** inside
-    for step in range(length):
-        depth = min(left + step, order)
-        if inside == order == depth:  # the states are all words of that length, in order
-            sums = (sums[:, :, None] * tables[depth]).reshape(len(path), 4, -1).sum(1)
-        else:
-            sums = (sums[:, :, None] * tables[depth][states]).reshape(len(path), -1)
-            states = states[:, :, None] * 4 + np.arange(4)
-            states = states.reshape(len(path), -1) % 4 ** min(depth + 1, order)
+    """Log2 of the sum, over all spans, of the probability of the span and the bases to its right, (M,).
+
+    A state is the last bases: `fixed` ones left of the span, `inside` ones of the span, which are all words
+    of this length in order, and `behind` ones right of it. So the probabilities of a base after all states
+    are a slice of a table.
+    """
+    length, order, fixed, right = shape
+    spans = len(path)
+    bits = np.zeros(spans)
+    sums = np.ones((spans, 1))  # (M, 4 ** inside)
+    inside = behind = 0
+    word = np.zeros(spans, np.int64)  # the `behind` bases
+    for step in range(length + right):
+        depth = fixed + inside + behind
+        table = tables[depth].reshape(4**fixed, 4**inside, -1)
+        if step < length:
+            sums = (sums[:, :, None] * table[context]).reshape(spans, -1)
             inside += 1
-        sums, bits = _scaled(sums, bits, step)
-    for step in range(right):
-        depth = min(left + length + step, order)
-        words = states * 4 + path[:, length + step, None]
-        sums = sums * tables[depth].ravel()[words]
-        states = words % 4 ** min(depth + 1, order)
-        if inside > order - step - 1:  # the span's oldest base leaves the last `order` bases
-            inside -= 1
-            sums = sums.reshape(len(path), 4, -1).sum(1)
-            states = states[:, : sums.shape[1]]
-        sums, bits = _scaled(sums, bits, step)
+        else:
+            behind += 1
+            word = word * 4 + path[:, step]
+            sums = sums * table[context, :, word]
+        if depth == order:  # the oldest base of the state leaves
+            if fixed:
+                fixed -= 1
+                context = context % 4**fixed
+            elif inside:
+                inside -= 1
+                sums = sums.reshape(spans, 4, -1).sum(1)
+            else:
+                behind -= 1
+                word = word % 4**behind
+        if (step if step < length else step - length) % STEPS == STEPS - 1:
+            scale = sums.sum(1)
+            sums, bits = sums / scale[:, None], bits + np.log2(scale)
     whole: Floats = bits + np.log2(sums.sum(1))
     return whole
-
-
-def _scaled(sums: Floats, bits: Floats, step: int) -> tuple[Floats, Floats]:
-    if step % STEPS < STEPS - 1:
-        return sums, bits
-    scale: Floats = sums.sum(1)
-    return sums / scale[:, None], bits + np.log2(scale)

@@ -26,11 +26,13 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 # Number of probabilities held at a time: 16 MB, and about ten times as much with derived arrays.
 CELLS = 1 << 21
+# Maximum number of probabilities of a side that are kept while exponents are fitted: 0.5 GB for both sides.
+KEPT_CELLS = 1 << 25
 _NEWTON_STEPS = 20
 _ENOUGH = 1e-9  # nats per token that a further step would save
 _FEWEST = 30  # minimum number of tokens of a kind for fitting exponents
 _RIDGE = 1e-9  # keeps the exponent of an uninformative factor (all tokens equally frequent) unchanged
-_PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
+PATIENCE = 2  # orders without improvement, after which higher orders are not tried
 
 View = tuple[bool, bool]
 """Context of a predictor: whether it includes other hidden tokens, and whether both sides."""
@@ -59,6 +61,9 @@ class Surroundings(NamedTuple):
         """The surroundings of the chosen tokens."""
         forward, backward = self.forward[:, chosen], self.backward[:, chosen]
         return Surroundings(self.tokens[chosen], self.kinds[chosen], forward, backward)
+
+
+_Factors = tuple[Surroundings, list[Floats]]
 
 
 class Product(NamedTuple):
@@ -119,12 +124,14 @@ class Product(NamedTuple):
         return self._replace(exponents=exponents)
 
     def _optimum(self, theta: Floats, around: Surroundings) -> Floats:
-        cost, gradient, hessian = self.cost(theta, around)
+        few = len(around.tokens) * self.forward.vocabulary <= KEPT_CELLS
+        kept = [*self._factors(around)] if few else None
+        cost, gradient, hessian = self.cost(theta, around, kept)
         for _ in range(_NEWTON_STEPS):
             step = np.linalg.solve(hessian + _RIDGE * np.eye(3), -gradient)
             saved = -float(gradient @ step)
             while saved >= _ENOUGH:
-                found = self.cost(theta + step, around)
+                found = self.cost(theta + step, around, kept)
                 if found[0] <= cost:
                     theta, (cost, gradient, hessian) = theta + step, found
                     break
@@ -133,10 +140,15 @@ class Product(NamedTuple):
                 break
         return theta
 
-    def cost(self, theta: Floats, around: Surroundings) -> tuple[float, Floats, Floats]:
-        """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents."""
+    def cost(
+        self, theta: Floats, around: Surroundings, kept: Sequence[_Factors] | None = None
+    ) -> tuple[float, Floats, Floats]:
+        """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents.
+
+        `kept`: the factors, if they have been computed.
+        """
         cost, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-        for part, factors in self._factors(around):
+        for part, factors in self._factors(around) if kept is None else kept:
             logs = _log_shares(theta[None], factors)
             rows = np.arange(len(part.tokens))
             cost -= float(logs[rows, part.tokens].sum())
@@ -151,7 +163,7 @@ class Product(NamedTuple):
         size = max(len(around.tokens), 1)
         return cost / size, gradient / size, hessian / size
 
-    def _factors(self, around: Surroundings) -> Iterator[tuple[Surroundings, list[Floats]]]:
+    def _factors(self, around: Surroundings) -> Iterator[_Factors]:
         """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
         unigram = np.log(self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates])
         for start in range(0, len(around.tokens), self._rows()):
@@ -274,7 +286,7 @@ def _choose(
                 bits = token_bits(forward, validation, seen=seen)[chosen]
             if (total := float(bits.sum())) < least[view]:
                 least[view], best[view] = total, model
-        if orders is None and forward.order >= _PATIENCE + max(one.order for one in best.values()):
+        if orders is None and forward.order >= PATIENCE + max(one.order for one in best.values()):
             break
     assert unigram is not None
     parts = [f"{best[view].order} {'on both sides' if view[1] else 'from the left'}" for view in views]

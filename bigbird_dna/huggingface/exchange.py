@@ -52,6 +52,7 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
+from bigbird_dna.model.weights import shapes_only
 from bigbird_dna.tokens.interface import Tokenizer
 
 
@@ -82,7 +83,7 @@ def import_huggingface(
     # config.json is not trusted: its sizes are compared with the tensors' before anything is built.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with shapes_only():
         network = build_network(config, settings)
     weights = read_weights(
         tensors,

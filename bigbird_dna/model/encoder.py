@@ -60,7 +60,6 @@ class Layer(nn.Module):
         self.mechanism = build_mechanism(config, index)
         self.attend = PATTERN_ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
         self.attends_to_all = config.attention == "full"
-        self.attend_uncompiled: PatternAttention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
         self.query = nn.Linear(hidden, hidden)
@@ -178,7 +177,7 @@ class Layer(nn.Module):
         # attention. Only a fixed route without padding can be part of one graph.
         opaque = lengths is not None or self.route not in ("blocked", "native")
         if opaque and torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
-            return self.attend_uncompiled
+            return torch.compiler.disable(self.attend)  # type: ignore[no-any-return, no-untyped-call]
         return self.attend
 
     def after_attention(self, x: Tensor, context: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.exc import TorchDynamoException
 
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.attention.native import pointwise
@@ -141,6 +140,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     draws other numbers on a CPU. Attention is excluded, as it has its own kernels, and so are reversible
     layers, whose two computations must be identical. `ConfigError`: torch cannot compile on this machine.
     """
+    from torch._dynamo.exc import TorchDynamoException  # takes seconds
+
     reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
     left = {layer for encoder in reversible for layer in encoder.layers}
     layers = [one for one in network.modules() if isinstance(one, Layer) and one not in left]

@@ -10,14 +10,16 @@ shapes are first compared with a network without values.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
@@ -91,6 +93,24 @@ class Stored(NamedTuple):
     type: str  # one of `TYPES`
 
 
+class _WithoutInitialization(TorchFunctionMode):
+    """Initializes nothing: to draw values of tensors without memory, torch imports its compiler (seconds)."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(function, "__module__", None) == nn.init.__name__:
+            return (*args, *(kwargs or {}).values())[0]  # the tensor
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """A context for building networks without values, whose weights are loaded afterwards."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), _WithoutInitialization():
+        yield
+
+
 def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
     """Load the network created by `build`, on the CPU, with the weights of a file.
 
@@ -101,7 +121,7 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     if layers > len(stored):
         raise _misfit(path, f"{layers:,} layers are needed, but the file has {len(stored):,} tensors")
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with shapes_only():
             network = build()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise _misfit(path, error_text(error)) from None

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pydantic import ValidationError
 
 from bigbird_dna.config import EncoderConfig
@@ -20,6 +19,7 @@ from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.weights import shapes_only
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.initialization import open_tokenizer
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
@@ -118,7 +118,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
         check_tensor(tensors, f"{own}.embed_positions.weight", (config.max_length, config.hidden), directory)
         for index in range(count):
             check_tensor(tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with shapes_only():
         network = PegasusSummarizer(config, shape)
     wanted = network.state_dict()
     wanted["logits_bias"] = wanted["logits_bias"][None]
