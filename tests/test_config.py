@@ -374,7 +374,7 @@ def test_names_of_a_run_s_files() -> None:
         },
         **{"nearest_promoters": run.nearest_promoters("genomic")},
         **{"nearest_predictions": run.nearest_predictions("genomic")},
-        **{"promoter_scores": run.promoter_scores("tsv"), "chromatin_model": run.chromatin_model(8000, 0)},
+        **{"chromatin_model": run.chromatin_model(8000, 0)},
         "chromatin_predictions": run.chromatin_predictions("{window}"),
         **{"stage": run.stage("tokens"), "log": run.log("pretrain"), "benchmark": run.benchmark("pretrain")},
     }

@@ -87,9 +87,10 @@ class RunPaths:
         """Predictions of held-out windows by the nearest-window baseline."""
         return self.windows / f"nearest-{negative_set}.parquet"
 
-    def promoter_scores(self, format: str) -> Path:
+    @property
+    def promoter_scores(self) -> Path:
         """Output of the example scan by score-promoters."""
-        return self.results / f"scores/promoters.{format}"
+        return self.results / "scores/promoters.tsv"
 
     def chromatin_model(self, window: int | str, member: int | str) -> Path:
         """Model directory by window length in bp and index in the ensemble."""

@@ -36,9 +36,8 @@ def test_the_help_has_panels_by_purpose_in_their_order(run: Run) -> None:
     assert {*COMMANDS} == {name for panel in TOP.values() for name in panel} | {*BELOW}
 
 
-@pytest.mark.parametrize("words", ["", *BELOW, "prepare tokens", "evaluate pretraining"])
-def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> None:
-    """It is there at once; in groups Typer itself needs pydantic."""
+def shown_and_imported(*words: str) -> tuple[str, set[str]]:
+    """What a command prints, and the modules that it imports."""
     code = """if True:
         import contextlib, io, json, sys
         from bigbird_dna.cli.main import main
@@ -47,11 +46,27 @@ def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> Non
             main()
         print(json.dumps([shown.getvalue(), list(sys.modules)]))
     """
-    done = subprocess.run([sys.executable, "-c", code, *words.split(), "--help"], stdout=-1, check=True)
+    done = subprocess.run([sys.executable, "-c", code, *words], stdout=-1, check=True)
     shown, modules = json.loads(done.stdout)
+    return shown, {*modules}
+
+
+@pytest.mark.parametrize("words", ["", *BELOW, "prepare tokens", "evaluate pretraining"])
+def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> None:
+    """It is there at once; in groups Typer itself needs pydantic."""
+    shown, modules = shown_and_imported(*words.split(), "--help")
     heavy = {"torch", "numpy", "pandas", "scipy", "sentencepiece", "pysam", "matplotlib", "sklearn", "h5py"}
     heavy |= {"yaml", "bigbird_dna.config.run"} | (set() if words else {"pydantic", "importlib.metadata"})
-    assert "Usage:" in shown and heavy & {*modules} == set()
+    assert "Usage:" in shown and heavy & modules == set()
+
+
+def test_scoring_imports_no_compiler(tmp_path: Path) -> None:
+    """That of torch takes longer to import than torch."""
+    fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
+    fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
+    _, modules = shown_and_imported("score-promoters", "yeast-promoters", str(fasta), "-o", str(output))
+    assert output.exists() and "torch" in modules
+    assert {"torch._dynamo", "torch._inductor", "sklearn", "matplotlib"} & modules == set()
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])

@@ -97,20 +97,22 @@ def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profi
     assert set(values["rerun-triggers"]) == {"mtime", "params", "input"}
 
 
-def test_without_control_and_pretraining(tmp_path: Path) -> None:
+def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -> None:
     changed = {
         "promoters": {
-            "shuffled_label_control": None,
+            "shuffled_label_control": "genomic",
             "windows": {"negative_sets": ["genomic"]},
             "model": {"initial": "random"},
         },
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == 1 and jobs(text)["train_baseline_promoter"] == 2
+    assert jobs(text)["finetune_promoter"] == 2 and jobs(text)["train_baseline_promoter"] == 2
     assert "train baseline-promoter" in text and "--baseline position" in text
     assert "--position=genomic=results/demo/promoters/position-genomic.parquet" in text
-    assert "--shuffle-labels" not in text and "--pretrained" not in text
+    assert "--negative-set genomic --shuffle-labels" in text and "--shuffle-labels" not in demo_run
+    assert "--control=results/demo/models/promoter-control/predictions.parquet" in text
+    assert "--pretrained" not in text
     for values in stage_configs(text).values():
         parse_config(values)
 
@@ -173,7 +175,7 @@ PIECES: dict[str, Any] = {
 }
 # Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
 DIVIDED = {
-    "score_promoters": (2, 2, "merge_shards"),
+    "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
     "evaluate_test_bins": (2, 4, "merge_shards"),
     "score_variants": (1, 5, "merge_shards"),
@@ -322,7 +324,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
-    for missing in ("simulated", "bedgraph", "report plot-scores", "--pretrained"):
+    for missing in ("simulated", "report plot-scores", "--pretrained"):
         assert missing not in text
 
 

@@ -85,7 +85,7 @@ rule report_plot_loss:
 
 rule report_plot_scores:
     input:
-        scores=PATHS.promoter_scores("tsv"),
+        scores=PATHS.promoter_scores,
         promoters=PATHS.promoters,
         annotation=INPUTS.files.get("annotation", []),
     output:

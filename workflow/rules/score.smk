@@ -12,13 +12,11 @@ rule score_promoters:
         model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
         fasta=PATHS.test_sequences if SEQUENCES else PATHS.scored_contig,
     output:
-        shard_of(PATHS.promoter_scores("{format}"), SCORE_SHARDS),
+        shard_of(PATHS.promoter_scores, SCORE_SHARDS),
     log:
-        PATHS.log(f"score-promoters-{{format}}{shard_log(SCORE_SHARDS)}"),
+        PATHS.log(f"score-promoters{shard_log(SCORE_SHARDS)}"),
     benchmark:
-        PATHS.benchmark(f"score-promoters-{{format}}{shard_log(SCORE_SHARDS)}")
-    wildcard_constraints:
-        format="tsv|bedgraph",
+        PATHS.benchmark(f"score-promoters{shard_log(SCORE_SHARDS)}")
     resources:
         **job(8000, 240, gpu=1),
     params:
@@ -29,7 +27,7 @@ rule score_promoters:
         device=device,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} {params.shard:q}"
+        " --format tsv --stride {params.stride:q} {params.strand:q} {params.shard:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -64,8 +62,7 @@ rule score_variants:
 
 # Files that are made in shards, with the number of shards; bins are merged in their own rules.
 SHARDED = {
-    PATHS.promoter_scores("tsv"): SCORE_SHARDS,
-    PATHS.promoter_scores("bedgraph"): SCORE_SHARDS,
+    PATHS.promoter_scores: SCORE_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.compare_window): BIN_SHARDS,
     PATHS.scored_variants: VARIANT_SHARDS,
