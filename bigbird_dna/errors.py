@@ -4,12 +4,17 @@ The command line prints their message as one line and exits with `exit_code`; an
 of this software and keeps its traceback.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from operator import index
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _LONGEST = 1200
 """Maximum length of a message: longer ones quote garbage from a damaged file as a name or number."""
@@ -57,6 +62,22 @@ class Stopped(BigBirdDnaError):
 def error_text(error: BaseException) -> str:
     """Return the message of another library's error on one line, shortened, or its type if it has none."""
     return shortened(" ".join(str(error).split()), 300) or type(error).__name__
+
+
+class Fault(NamedTuple):
+    """An invalid value in the data that pydantic validated."""
+
+    key: str  # keys and positions from the outermost, with a dot between two; "" for the data as a whole
+    kind: str  # pydantic's type of the fault
+    reason: str  # shortened
+    value: Any
+
+
+def first_fault(error: ValidationError) -> Fault:
+    """The first invalid value of a failed validation."""
+    first = error.errors()[0]
+    reason = shortened(first["msg"].removeprefix("Value error, "), 300)
+    return Fault(".".join(map(str, first["loc"])), first["type"], reason, first["input"])
 
 
 def shortened(text: str, longest: int = 80) -> str:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bigbird_dna.config.section import Section
-from bigbird_dna.errors import meant, one_of, shortened
+from bigbird_dna.errors import first_fault, meant, one_of, shortened
 
 OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "bigbird": ("global_blocks", "window_blocks", "random_blocks"),
@@ -99,13 +99,12 @@ class Mechanism:
         try:
             return self.options.model_validate(dict(options))
         except ValidationError as error:
-            first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
+            fault = first_fault(error)
+        key = fault.key
+        if fault.kind == "extra_forbidden":
             raise ValueError(f"{self.name} has no option {key!r}: {one_of(key, self.options.model_fields)}")
-        message = first["msg"].removeprefix("Value error, ")
-        value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
-        raise ValueError(f"{key}: {message}{value}" if key else message)
+        value = "" if isinstance(fault.value, dict) else f", got {fault.value!r}"
+        raise ValueError(f"{key}: {fault.reason}{value}" if key else fault.reason)
 
 
 def find_mechanism(name: str) -> Mechanism:

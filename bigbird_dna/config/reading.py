@@ -107,15 +107,14 @@ def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = 
     try:
         return model.model_validate(plain(values, source))
     except ValidationError as error:
-        first = error.errors()[0]
+        first, reason = error.errors()[0], first_fault(error).reason
     key = _key(first)
     if first["type"] == "extra_forbidden":
         raise _unknown(first, model, source, text)
-    message = shortened(first["msg"].removeprefix("Value error, "), 300)
     value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
     choices = re.findall("'([^']+)'", first.get("ctx", {}).get("expected", ""))
     near = meant(first["input"], choices)
-    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {message}{value}{near}")
+    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {reason}{value}{near}")
 
 
 def check_keys(path: Path) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import ModelError, shortened
+from bigbird_dna.errors import ModelError, first_fault, shortened
 from bigbird_dna.huggingface.tensors import StoredTensor
 from bigbird_dna.model.settings import Task
 from bigbird_dna.model.weights import check_finite
@@ -93,10 +93,9 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
             **fields, global_blocks=2, window_blocks=3, compatibility=compatibility if sparse else "none"
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        key = {field: key for field, key, _ in _FIELDS}.get(".".join(map(str, first["loc"])), "")
-        message = first["msg"].removeprefix("Value error, ")
-        raise ModelError(f"{source}: {key}: {shortened(message, 200)}".replace(": : ", ": ")) from None
+        fault = first_fault(error)
+        key = {field: key for field, key, _ in _FIELDS}.get(fault.key, "")
+        raise ModelError(f"{source}: {key and f'{key}: '}{fault.reason}") from None
 
 
 def _quoted(value: Any) -> str:

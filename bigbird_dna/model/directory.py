@@ -24,7 +24,7 @@ from bigbird_dna.config.network import read_stored_encoder, stored_encoder
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ConfigError, ModelError, error_text, meant, shortened
+from bigbird_dna.errors import ConfigError, ModelError, error_text, first_fault, meant, shortened
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalog import find_model, load_published
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -321,9 +321,8 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
         settings = SETTINGS[task].model_validate(values["settings"])
         description = dict(values.get("tokenizer", {}))
     except ValidationError as error:
-        first = error.errors()[0]
-        key, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        raise ModelError(f"{path}: {f'{key}: ' if key else ''}{shortened(reason, 300)}") from None
+        fault = first_fault(error)
+        raise ModelError(f"{path}: {fault.key and f'{fault.key}: '}{fault.reason}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
     for name, most in MOST_BLOCKS.items():

@@ -153,7 +153,7 @@ def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
     return [store.tokens[start:end] for start, end in pairwise(bounds.tolist())]
 
 
-ONE_AT_A_TIME_TOKENS = 1_000_000
+ONE_AT_A_TIME_TOKENS = 500_000
 """Maximum total tokens of inputs with one hidden token each: 15 seconds on one core for a small model."""
 
 ModelBits = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]

@@ -87,7 +87,7 @@ class Parameters:
     """distance at which activators and silencers act, on either side"""
 
     # Variants
-    variants_per_megabase: int = 160
+    variants_per_megabase: int = 80
     indel_fraction: float = 0.25
     isolation: int = 400
     """minimum distance of a variant's site from other sites of its factor"""

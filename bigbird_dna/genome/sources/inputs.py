@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 
 from bigbird_dna.config import DEEPSEA, SIMULATED, Config
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shortened, shown
-from bigbird_dna.errors import ConfigError, UsageError, meant, one_of
+from bigbird_dna.errors import ConfigError, UsageError, first_fault, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.transfer import find_fault
 
@@ -140,15 +140,13 @@ def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str
     try:
         return TypeAdapter(kind).validate_python({**plain(entry, where), **more})
     except ValidationError as error:
-        fault = error.errors()[0]
-    key = ".".join(str(part) for part in fault["loc"])
-    match fault["type"]:
+        key, kind_of_fault, reason, value = first_fault(error)
+    match kind_of_fault:
         case "missing":
             raise ConfigError(f"{where}: missing field {key!r}")
         case "extra_forbidden" | "unexpected_keyword_argument":
             raise ConfigError(f"{where}: unknown field {shown(key)}{meant(key, kind.__annotations__)}")
-    message = shortened(fault["msg"].removeprefix("Value error, "), 300)
-    raise ConfigError(f"{where}: {key}: {message} (found {shown(fault['input'])})")
+    raise ConfigError(f"{where}: {key}: {reason} (found {shown(value)})")
 
 
 _GENOME = ("reference", "aliases", "promoters", "chain", "annotation")

@@ -20,7 +20,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bigbird_dna.config import Config, parse_config, stage_text, stage_values
 from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.errors import ConfigError, DataError, UsageError, check_choice, check_import, shortened
+from bigbird_dna.errors import (
+    ConfigError,
+    DataError,
+    UsageError,
+    check_choice,
+    check_import,
+    first_fault,
+    shortened,
+)
 from bigbird_dna.papers.experiments import EXPERIMENTS
 
 ArmTask = Literal["pretraining", "promoters", "chromatin", "sequences", "bytes"]
@@ -236,13 +244,9 @@ class StoredValues(BaseModel):
         try:
             return cls.model_validate_json(json.dumps(read_object(path)))
         except ValidationError as error:
-            fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
-        text = fault["msg"].removeprefix("Value error, ")
-        value = (
-            "" if fault["type"] in ("missing", "value_error") else f", not {shortened(repr(fault['input']))}"
-        )
-        raise DataError(f"{path}: {key and repr(key) + ': '}{text}{value}")
+            key, kind, reason, value = first_fault(error)
+        found = "" if kind in ("missing", "value_error") else f", not {shortened(repr(value))}"
+        raise DataError(f"{path}: {key and f'{key!r}: '}{reason}{found}")
 
 
 def require(section: Any, message: str) -> None:

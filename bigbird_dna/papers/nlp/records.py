@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.disk.json_files import parse_json
-from bigbird_dna.errors import DataError, error_text, meant, shortened
+from bigbird_dna.errors import DataError, error_text, first_fault, meant, shortened
 
 LONGEST_LINE = 1 << 25
 """Most bytes of a record; ten times the longest documents of the published data sets."""
@@ -196,13 +196,11 @@ def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str
         record = kind.model_validate_json(json.dumps(values))
         return record if record.id else record.model_copy(update={"id": str(number)})
     except ValidationError as error:
-        first = error.errors()[0]
-    key = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
+        key, fault, reason, _ = first_fault(error)
+    if fault == "extra_forbidden":
         near = meant(key, kind.model_fields)
         raise DataError(f"{path}: {unit} {number}: unknown key {shortened(repr(key))}{near}")
-    message = shortened(first["msg"].removeprefix("Value error, "), 300)
-    raise DataError(f"{path}: {unit} {number}: {key + ': ' if key else ''}{message}")
+    raise DataError(f"{path}: {unit} {number}: {key and f'{key}: '}{reason}")
 
 
 def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
