@@ -98,6 +98,7 @@ rule train_baseline_language:
         PATHS.log("train-baseline-language"),
     benchmark:
         PATHS.benchmark("train-baseline-language")
+    priority: 2  # on one core, and another job waits for it: late, it would run alone
     resources:
         # Token n-grams are limited to 4 GB, base tables need 1 GB.
         **job(12000, 480),
