@@ -11,6 +11,7 @@ rule pretrain:
         PATHS.log("pretrain"),
     benchmark:
         PATHS.benchmark("pretrain")
+    priority: 4  # on all cores; jobs of single cores fill the time afterwards
     container:
         AROUND_TRAINING
     threads: max(8, CONFIG.num_gpus)
@@ -76,7 +77,7 @@ use rule pretrain as finetune_chromatin with:
         PATHS.benchmark("finetune-chromatin-{window}-{member}")
     # More jobs depend on this model than on others (predictions, variants, report). Long jobs start before short
     # ones, so that all cores finish at about the same time.
-    priority: 2
+    priority: 3
     threads: CHROMATIN.num_gpus
     resources:
         **training(CHROMATIN.num_gpus, 2880),
@@ -98,7 +99,7 @@ rule train_baseline_language:
         PATHS.log("train-baseline-language"),
     benchmark:
         PATHS.benchmark("train-baseline-language")
-    priority: 2  # on one core, and another job waits for it: late, it would run alone
+    priority: 2  # another job waits for it: late, it would run alone
     resources:
         # Token n-grams are limited to 4 GB, base tables need 1 GB.
         **job(12000, 480),
