@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.safe_yaml import compose_yaml, key_shown, plain, read_yaml, shortened, shown, unfit
-from bigbird_dna.errors import ConfigError, meant, nearest
+from bigbird_dna.errors import ConfigError, first_fault, meant, nearest
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 

@@ -29,7 +29,7 @@ COMMON = once(
     "prepare_tokens prepare_token_stats pretrain train_baseline_language evaluate_pretraining "
     "evaluate_promoters report_pretraining report_plot_attention report_plot_loss report_plot_scores "
     "report_summary report_run score_promoters"
-) | {"finetune_promoter": 3, "train_baseline_promoter": 6, "stage_config": 7}
+) | {"finetune_promoter": 4, "train_baseline_promoter": 6, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
     "evaluate_test_bins": 2,
@@ -42,7 +42,7 @@ CHROMATIN_ALONE = (
     | {"report_run": 1, "evaluate_test_bins": 1, "finetune_chromatin": 1, "stage_config": 7}
 )
 SOURCE_JOBS = {
-    "demo": {"simulate": 1},
+    "demo": {"simulate": 1, "finetune_promoter": 3},  # no control
     # A fourth negative set, intergenic, with the annotation that it needs.
     "yeast": {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 8},
     # With DeepSEA's data, two models of one window, and no variants.
