@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bigbird_dna.config import DEEPSEA, SIMULATED, Config
-from bigbird_dna.config.safe_yaml import plain, read_yaml, shortened, shown
+from bigbird_dna.config.safe_yaml import plain, read_yaml, shown
 from bigbird_dna.errors import ConfigError, UsageError, first_fault, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.transfer import find_fault
