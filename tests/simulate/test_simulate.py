@@ -361,7 +361,7 @@ def anchored(demo: Demo, name: str) -> list[tuple[str, int]]:
 def test_variants_do_what_they_claim(demo: Demo) -> None:
     with pysam.VariantFile(str(demo.directory / "variants.vcf.gz")) as file:
         records = list(file)
-    assert len(records) > 60 * MEGABASES
+    assert len(records) > 30 * MEGABASES
     opened = {
         name: covered(len(sequence), read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name])
         for name, sequence in demo.sequences.items()
@@ -392,8 +392,8 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
                 assert {before, after} == {0, 1}
         seen[record.info["EFFECT"], len(reference) != len(alternative)] += 1
     assert all(seen[effect, False] > 5 for effect in ("loss", "gain", "none"))
-    assert seen["loss", True] > 2
-    assert seen["none", True] > 2
+    assert seen["loss", True] > 1
+    assert seen["none", True] > 1
     share = (seen["none", False] + seen["none", True]) / len(records)
     assert 0.4 < share < 0.65
 

@@ -116,7 +116,7 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     assert probe.initialization == pretrained["bert-512", 1].model and probe.options["window"] == 2000
     scan = chromatin["motifs", 1]
     assert scan.arm.options == {"taxon": "fungi", "window": 600}
-    assert scan.config.chromatin.evaluation.test_bins == 800
+    assert scan.config.chromatin.evaluation.test_bins == 600
 
 
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
