@@ -21,7 +21,6 @@ from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.ngram import Floats, Tokens
 from bigbird_dna.baselines.tokens import (
     LEFT,
-    PATIENCE,
     VIEWS,
     MaskedTokens,
     Product,
@@ -213,11 +212,7 @@ def fit_language_baselines(
 
     def best_order(view: View) -> int:
         """Return the order with the fewest bits on the chosen validation tokens."""
-        bits: list[float] = []
-        for order in progress(orders, "orders of Markov models", len(orders)):
-            bits.append(float(bases.bits(validation, order, view, chosen).sum()))
-            if order >= PATIENCE + np.argmin(bits):
-                break
-        return int(np.argmin(bits))
+        tried = progress(orders, "orders of Markov models", len(orders))
+        return int(np.argmin([bases.bits(validation, order, view, chosen).sum() for order in tried]))
 
     return LanguageBaselines(tokens, bases, {view: best_order(view) for view in views})

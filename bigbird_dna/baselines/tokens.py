@@ -32,7 +32,7 @@ _NEWTON_STEPS = 20
 _ENOUGH = 1e-9  # nats per token that a further step would save
 _FEWEST = 30  # minimum number of tokens of a kind for fitting exponents
 _RIDGE = 1e-9  # keeps the exponent of an uninformative factor (all tokens equally frequent) unchanged
-PATIENCE = 2  # orders without improvement, after which higher orders are not tried
+_PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
 
 View = tuple[bool, bool]
 """Context of a predictor: whether it includes other hidden tokens, and whether both sides."""
@@ -286,7 +286,7 @@ def _choose(
                 bits = token_bits(forward, validation, seen=seen)[chosen]
             if (total := float(bits.sum())) < least[view]:
                 least[view], best[view] = total, model
-        if orders is None and forward.order >= PATIENCE + max(one.order for one in best.values()):
+        if orders is None and forward.order >= _PATIENCE + max(one.order for one in best.values()):
             break
     assert unigram is not None
     parts = [f"{best[view].order} {'on both sides' if view[1] else 'from the left'}" for view in views]
