@@ -239,12 +239,11 @@ LOOSE = {  # by parts of messages that depend on time or chance
     "impossible_length": "Content-Length",
     "length_too_large": "connection lost after",
     "another_range": "another part of the file",
-    # Of servers that wait, a busy machine may reach the limit of all attempts first.
-    "silent": "no connection|connection lost: timed out|no answer within|limit of 1.5 s",
-    "silent_after_the_start": "slower than 20000 bytes|limit of 1.5 s",
-    "dripping": "slower than 20000 bytes|limit of 1.5 s",
-    "dripping_headers": "no answer within 0.35 s|limit of 1.5 s",
-    "endless_continue": "no answer within 0.35 s|limit of 1.5 s",
+    "silent": "no connection|connection lost: timed out|no answer within",
+    "silent_after_the_start": "slower than 20000 bytes",
+    "dripping": "slower than 20000 bytes",
+    "dripping_headers": "0.35 s",
+    "endless_continue": "0.35 s",
     "endless_headers": "100 headers",
     "enormous_header": "65536 bytes",
     "endless_body": "1,128,576 bytes",
@@ -257,7 +256,8 @@ LOOSE = {  # by parts of messages that depend on time or chance
 @pytest.mark.parametrize("fault", LOOSE)
 def test_every_fault_is_named(unsigned: Source, site: Site, tmp_path: Path, fault: str) -> None:
     site.always = [fault]
-    text = refusal(tmp_path / "out")
+    # On a busy machine, servers that wait would reach the limit of all attempts first.
+    text = refusal(tmp_path / "out", replace(LIMITS, seconds=60))
     assert any(part in text for part in LOOSE[fault].split("|")), text
 
 

@@ -324,7 +324,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
-    for missing in ("simulated", "report plot-scores", "--pretrained"):
+    for missing in ("simulated", "bedgraph", "report plot-scores", "--pretrained"):
         assert missing not in text
 
 
