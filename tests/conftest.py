@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import io
 import json
 import os
@@ -46,6 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     messages.RECORDER.collected = [item.nodeid for item in items]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported now stays: a training's collections of garbage need not look through it each time."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

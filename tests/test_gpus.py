@@ -229,5 +229,5 @@ def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(tmp_pat
     (tmp_path / "Snakefile").write_text(JOBS)
     (tmp_path / "command.py").write_text(JOB)
     done = snakemake(tmp_path, "--resources", "gpu=8", snakefile=tmp_path / "Snakefile")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert {(tmp_path / f"{number}.txt").read_text() for number in range(2)} == {"0", "1"}

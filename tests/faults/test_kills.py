@@ -17,8 +17,8 @@ import pytest
 
 from bigbird_dna.disk.atomic import PREFIX
 from bigbird_dna.disk.directories import MARKER
-from tests.faults.nursery import REPOSITORY, Ended, Nursery
 from tests.faults.world import COMMANDS, World
+from tests.nursery import REPOSITORY, Ended, Nursery
 
 KILLS = int(os.environ.get("BIGBIRD_DNA_KILLS", "60"))
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)

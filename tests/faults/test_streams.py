@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Run
-from tests.faults.nursery import REPOSITORY
 from tests.faults.world import World
 from tests.golden.messages import message
+from tests.nursery import REPOSITORY
 
 
 def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -3,16 +3,18 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 from typing import Any
 
 import yaml
 
 from tests.conftest import REPOSITORY
+from tests.nursery import OF_SNAKEFILES, Ended, Nursery
 from tests.toys import written
 
 BIN = Path(sys.executable).parent
@@ -72,31 +74,31 @@ ONE_STUDY = STUDY | {
 }
 
 
-def snakemake(
-    directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile"
-) -> subprocess.CompletedProcess[str]:
+def snakemake(directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile") -> Ended:
     """Run Snakemake in a directory, on the repository's Snakefile or another; jobs have the same Python."""
-    command: list[str | Path] = [BIN / "snakemake", "--snakefile", snakefile, "--cores", "32"]
+    words = ["--snakefile", snakefile, "--cores", "32", "--directory", directory, *arguments]
     path = os.pathsep.join([str(BIN), *os.get_exec_path()])
-    return subprocess.run(
-        [*command, "--directory", directory, *arguments],
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    with TemporaryDirectory() as home:
+        return _nursery().run(words, Path(home), environment={"PATH": path, "PYTHONPATH": str(REPOSITORY)})
+
+
+@cache
+def _nursery() -> Nursery:
+    """It ends with this process, whose end closes its input."""
+    return Nursery(program="snakemake", imports=OF_SNAKEFILES)
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:
     """What a run would do; fails the test where Snakemake doesn't like it."""
     outcome = snakemake(directory, "--dry-run", "--printshellcmds", *arguments)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    return outcome.stdout + outcome.stderr
+    assert outcome.code == 0, outcome.out + outcome.err
+    return outcome.out + outcome.err
 
 
-def refused(outcome: subprocess.CompletedProcess[str], pattern: str = "") -> str:
+def refused(outcome: Ended, pattern: str = "") -> str:
     """Snakemake has stopped with this one line, which is given back."""
-    assert outcome.returncode == 1
-    (line,) = [line for line in outcome.stderr.splitlines() if "profile" not in line]
+    assert outcome.code == 1
+    (line,) = [line for line in outcome.err.splitlines() if "profile" not in line]
     assert re.search(f"^bigbird-dna: error: .*{pattern}", line)
     return line
 

@@ -3,6 +3,8 @@
 import logging
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,10 +120,23 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path:
     config = written(tmp_path / "own.yaml", yaml.safe_dump(values))
     targets = ("results/config/tokens.yaml", "results/genome/reference.fa.gz")
     done = snakemake(tmp_path, "--keep-going", "--configfile", config, "--", *targets)
-    assert done.returncode == 1
-    assert "the name 'abrB' occurs twice" in done.stderr
-    assert "] stage_config tokens  0:0" in done.stderr
-    assert "corpus_megabases" not in done.stderr
+    assert done.code == 1
+    assert "the name 'abrB' occurs twice" in done.err
+    assert "] stage_config tokens  0:0" in done.err
+    assert "corpus_megabases" not in done.err
+
+
+def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
+    """Every job on a cluster makes the plan again: what takes seconds to import is not part of it."""
+    (tmp_path / "plan.py").write_text(
+        "import sys\nfrom snakemake.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "sys.exit(sorted({'torch', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)) or 0)\n"
+    )
+    words = ("--snakefile", REPOSITORY / "Snakefile", "--dry-run", "--directory", tmp_path, "--quiet")
+    command = [sys.executable, tmp_path / "plan.py", *words, "--cores", "1"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # What rules tell the command line is what it knows: commands, their options, and keys of configurations

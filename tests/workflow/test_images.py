@@ -174,7 +174,7 @@ def test_a_run_in_the_image_ends_in_the_same_model(
         monkeypatch.setenv("TOLD", str(told))
         (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out"}))
         done = snakemake(home, "--configfile", home / "run.yaml", "--until", "pretrain", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.code == 0, done.out + done.err
         found.append(files(home / "out/models/pretrained"))
         lines = told.read_text().splitlines() if told.exists() else []
         entered = [line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")]

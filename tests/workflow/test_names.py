@@ -77,8 +77,8 @@ class Workflow:
 
     def run(self, *arguments: str) -> str:
         outcome = snakemake(self.home, *arguments, snakefile=self.path)
-        assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
-        return outcome.stdout + outcome.stderr
+        assert outcome.code == 0, outcome.out[-3000:] + outcome.err[-3000:]
+        return outcome.out + outcome.err
 
     def commands(self) -> list[dict[str, str]]:
         """The shell commands of each run's whole workflow, by the name of the job's log."""
@@ -187,7 +187,7 @@ def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"results": "out", **values}))
     for arguments in ((), ("--report", "out/report.html")):
         outcome = snakemake(tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments)
-        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        assert outcome.code == 0, outcome.out + outcome.err
     assert "Promoters, user" in (tmp_path / "out/report/summary.txt").read_text()
     assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
     scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
@@ -206,7 +206,7 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     report = home / name / "report.html"
     for arguments in (configured, (*configured, "--report", home / name / "snakemake.html")):
         outcome = snakemake(home, "--cores", "2", *arguments)
-        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        assert outcome.code == 0, outcome.out + outcome.err
     assert (home / name / "report/summary.txt").read_text().endswith(f"Report: {name}/report.html\n")
     assert "my run" not in report.read_text() and "<h2>Chromatin</h2>" in report.read_text()
     assert (home / name / "snakemake.html").stat().st_size > 1_000_000

@@ -231,7 +231,7 @@ def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
     whole["chromatin"]["num_gpus"] = whole["num_gpus"] = 1
     (home / "run.yaml").write_text(yaml.safe_dump({**whole, **settings, "results": "out"}))
     outcome = snakemake(home, "--cores", "2", "--configfile", home / "run.yaml", "--", *targets)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.code == 0, outcome.out + outcome.err
     return home / "out/report"
 
 

@@ -88,6 +88,6 @@ def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"results": "results/mine", "demo": ["far", "text"], "tasks": tasks}))
     outcome = snakemake(tmp_path, "--configfile", path)
-    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.code == 0, outcome.err
     page = (tmp_path / "results/mine/report.html").read_text()
     assert "accuracy" in page and "bits per character" in page

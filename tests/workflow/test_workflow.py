@@ -209,7 +209,7 @@ def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
         (home / "changed.yaml").write_text(yaml.safe_dump(changed))
         files = (home / "run.yaml", home / "changed.yaml")
         outcome = snakemake(home, "--cores", "2", "--configfile", *files)
-        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        assert outcome.code == 0, outcome.out + outcome.err
         out = home / "out"
         files = [*(out / "scores").iterdir(), *(out / "chromatin").rglob("*"), out / "report/summary.txt"]
         kept = [path for path in files if path.is_file() and not path.name.startswith(".")]
@@ -291,7 +291,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
         *("--allowed-rules", "prepare_fetch", "stage_config", "prepare_deepsea", "prepare_chromatin"),
         *("--", results / "chromatin/data/bins.parquet"),
     )
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.code == 0, outcome.out + outcome.err
     data = read_dataset(results / "chromatin/data")
     assert data.info["bins"] == small_bundle.SIZES
     assert data.tracks[0].published_auroc == 0.9

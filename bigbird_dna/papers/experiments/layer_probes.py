@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
@@ -22,7 +20,6 @@ from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
-from bigbird_dna.papers.comparators.simple import MOST_WINDOWS, FrozenEncoder
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -33,6 +30,9 @@ from bigbird_dna.papers.experiments.experiment import (
 )
 from bigbird_dna.papers.experiments.figures import LOOKS
 from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
+
+if TYPE_CHECKING:  # imports torch, which the workflow's plan does without
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
 # Axes: N windows, D hidden width.
 
@@ -89,6 +89,9 @@ def probe_promoters(
     """Probe every layer of a model's encoder and of random weights: a logistic regression on the mean over
     the tokens of a window, fitted to at most 8,000 training windows, with a penalty chosen on validation
     windows. Vectors are stored in temporary files, with one layer in memory at a time."""
+    from bigbird_dna.baselines.kmers import KmerLogistic
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
+
     config, windows = with_keys(run, "promoters", {}, LayerProbes.name), run.paths.windows
     settings = config.promoters
     if origin := read_origin(windows):
@@ -110,6 +113,9 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
+    from bigbird_dna.data.chromatin import sample
+    from bigbird_dna.papers.comparators.simple import MOST_WINDOWS
+
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learned = training_windows(data, training.train_fraction, training.seed)
@@ -125,6 +131,8 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
 
 
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
+    from bigbird_dna.baselines.kmers import fit_probe
+
     found = []
     with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
         # Written files instead of memory maps: with a map, a full disk kills the process without a message.
