@@ -33,6 +33,7 @@ from bigbird_dna.config.reading import (
     read_values,
     valid_keys,
 )
+from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
@@ -369,8 +370,7 @@ def test_names_of_a_run_s_files() -> None:
         **{"download": run.download("x.gz"), "token_store": run.token_store("valid")},
         "promoter_model": run.promoter_model("{model}"),
         **{
-            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic")
-            for kind in ("k-mer", "position")
+            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic") for kind in PROMOTER_BASELINES
         },
         **{"nearest_promoters": run.nearest_promoters("genomic")},
         **{"nearest_predictions": run.nearest_predictions("genomic")},

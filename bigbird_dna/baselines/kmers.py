@@ -1,16 +1,13 @@
-"""Logistic regressions on k-mers, on the base at each position, on k-mers per track, and on vectors.
+"""K-mer frequencies, logistic regressions on them for tracks, and linear probes of vectors.
 
-A promoter baseline reads a sequence in the given direction: a window on the minus strand is the reverse
-complement of the reference. Tracks have no strand: they count a k-mer and its reverse complement as one
-feature.
+Tracks have no strand: they count a k-mer and its reverse complement as one feature.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -20,7 +17,6 @@ from torch.nn import functional as F
 
 from bigbird_dna.baselines.markov import known_before, turned_word, words_ending
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome import sequence
 from bigbird_dna.genome.sequence import UNKNOWN
 
@@ -83,175 +79,6 @@ def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDA
             folded[:, column] += counts[:, kmer]
         parts.append(folded)
     return np.concatenate(parts, axis=1)
-
-
-def position_features(sequences: Sequence[str]) -> Any:
-    """One-hot bases at each position: a float32 CSR matrix (N, 4 L).
-
-    Column `4 p + c` is base c at position p with A, C, G, T = 0, 1, 2, 3; an N has only zeros. `DataError`
-    for sequences of different lengths.
-    """
-    from scipy.sparse import csr_matrix
-
-    lengths = {len(sequence) for sequence in sequences}
-    if len(lengths) > 1:
-        raise DataError(
-            f"windows of {min(lengths):,} and of {max(lengths):,} bp: the baseline 'position' needs windows "
-            "of equal length"
-        )
-    codes = base_codes(sequences)
-    known = codes != UNKNOWN
-    columns = UNKNOWN * np.arange(codes.shape[1], dtype=np.int32) + codes
-    ends = np.concatenate([[0], np.cumsum(known.sum(axis=1, dtype=np.int64))])
-    ones = np.ones(ends[-1], np.float32)
-    return csr_matrix((ones, columns[known], ends), shape=(len(codes), UNKNOWN * codes.shape[1]))
-
-
-class LogisticBaseline(ABC):
-    """Logistic regression with an L2 penalty on `features` of each sequence.
-
-    The penalty is the one of `penalties` with the lowest log loss on a fifth of the training rows, drawn with
-    `seed`; the model is then fitted to all training rows. The same input and seed give the same result. Both
-    classes have the same total weight, regardless of their numbers of rows, so that 0.5 is the threshold.
-    """
-
-    name: str
-    """Name of the features in messages."""
-    penalties: ClassVar[tuple[float, ...]]
-    """Inverse strengths of the L2 penalty to choose from, as scikit-learn's C."""
-    standardized: ClassVar[bool]
-    """Whether features are scaled to unit variance, and centered unless the matrix is sparse."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.penalty = float("nan")
-        self._pipeline: Any = None
-
-    @abstractmethod
-    def features(self, sequences: Sequence[str]) -> Any:
-        """Features (N, F), a float32 array or a SciPy CSR matrix."""
-
-    def settings(self) -> dict[str, Any]:
-        """Parameters of the features, as JSON values."""
-        return {}
-
-    def fit(self, sequences: Sequence[str], labels: ArrayLike) -> Self:
-        """Fit to `sequences` with `labels` (N,) of 0 and 1, both of which must occur."""
-        y = np.asarray(labels).astype(np.int64)
-        x = self.features(sequences)
-        if x.shape[0] != len(y):
-            raise ValueError(f"expected one label per sequence, found {len(y)} for {x.shape[0]} sequences")
-        if set(np.unique(y)) != {0, 1}:
-            raise ValueError(f"labels must contain both 0 and 1, not {sorted(set(y.tolist()))}")
-        self.penalty = self._choose_penalty(x, y)
-        self._pipeline = self._fitted(x, y, self.penalty)
-        return self
-
-    def predict(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Return the probabilities of label 1, (N,)."""
-        x = self._features_for(sequences)
-        return np.asarray(self._pipeline.predict_proba(x)[:, 1] if x.shape[0] else [], np.float64)
-
-    def logits(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        """Return the log-odds of label 1, (N,); `predict` is their logistic function."""
-        x = self._features_for(sequences)
-        return np.asarray(self._pipeline.decision_function(x) if x.shape[0] else [], np.float64)
-
-    def _regression(self) -> Any:
-        if self._pipeline is None:
-            raise ValueError(f"the {self.name} model has not been fitted")
-        return self._pipeline[-1]
-
-    def _features_for(self, sequences: Sequence[str]) -> Any:
-        """Features (N, F) for a fitted model, else `ValueError`."""
-        self._regression()
-        return self.features(sequences)
-
-    def _choose_penalty(self, x: Any, y: NDArray[np.int64]) -> float:
-        held_out = np.zeros(len(y), dtype=bool)
-        generator = np.random.default_rng(self.seed)
-        for label in (0, 1):
-            rows = np.flatnonzero(y == label)
-            held_out[generator.permutation(rows)[: len(rows) // 5]] = True
-        if len(np.unique(y[held_out])) < 2:
-            return self.penalties[len(self.penalties) // 2]
-        fits = [self._fitted(x[~held_out], y[~held_out], c) for c in self.penalties]
-        losses = [balanced_log_loss(one.decision_function(x[held_out]), y[held_out]) for one in fits]
-        return self.penalties[int(np.argmin(losses))]
-
-    def _fitted(self, x: Any, y: NDArray[np.int64], penalty: float) -> Any:
-        from scipy.sparse import issparse
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        scaling = [StandardScaler(with_mean=not issparse(x))] if self.standardized else []
-        pipeline = make_pipeline(
-            *scaling,
-            LogisticRegression(C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed),
-        )
-        _fit(pipeline, x, y, f"{self.name} regression with C={penalty:g}")
-        return pipeline
-
-
-class KmerLogistic(LogisticBaseline):
-    """Logistic regression on standardized k-mer frequencies."""
-
-    penalties: ClassVar = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    standardized = True
-
-    def __init__(self, k: int, seed: int) -> None:
-        super().__init__(seed)
-        self.k = k
-        self.name = f"{k}-mer"
-
-    def features(self, sequences: Iterable[str]) -> Any:
-        return kmer_frequencies(sequences, self.k)
-
-    def settings(self) -> dict[str, Any]:
-        return {"k": self.k}
-
-
-class PositionLogistic(LogisticBaseline):
-    """Logistic regression on the base at each position of windows of equal length.
-
-    It is a position weight matrix as long as the window. Windows must be aligned, such as those around a
-    transcription start site. It does not model dependencies between bases.
-    """
-
-    name = "position"
-    penalties: ClassVar = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-    # Scaling the one-hot columns did not improve validation AUROC on yeast promoters.
-    standardized = False
-
-    def features(self, sequences: Sequence[str]) -> Any:
-        return position_features(sequences)
-
-    def _features_for(self, sequences: Sequence[str]) -> Any:
-        """`DataError` for windows with another length than in training."""
-        x = super()._features_for(sequences)
-        if x.shape[0] and x.shape[1] != self.coefficients.size:
-            raise DataError(
-                f"windows of {x.shape[1] // UNKNOWN:,} bp: the baseline 'position' was trained on windows of "
-                f"{len(self.coefficients):,} bp"
-            )
-        return x
-
-    @property
-    def coefficients(self) -> NDArray[np.float64]:
-        """Log-odds added by each base at each position, (L, 4) with columns A, C, G, T."""
-        return np.asarray(self._regression().coef_, np.float64).reshape(-1, UNKNOWN)
-
-    @property
-    def intercept(self) -> float:
-        """Log-odds of a window of only N."""
-        return float(self._regression().intercept_[0])
-
-
-def balanced_log_loss(logits: ArrayLike, labels: NDArray[np.integer[Any]]) -> float:
-    """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
-    losses = np.logaddexp(0, np.where(labels == 1, -1, 1) * np.asarray(logits, np.float64))
-    return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))
 
 
 class KmerTracks:
@@ -350,7 +177,7 @@ def fit_probe(
     # Strongest penalty first, each fit initialized with the previous one: weak penalties would take longest.
     model = LogisticRegression(class_weight="balanced", max_iter=1000, warm_start=True)
     for penalty in PROBE_PENALTIES:
-        _fit(model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}")
+        fit_regression(model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}")
         weights = model.coef_[0] / spread
         probes.append(Probe(weights, float(model.intercept_[0] - middle @ weights), penalty))
 
@@ -363,7 +190,7 @@ def fit_probe(
     return min(probes, key=loss)
 
 
-def _fit(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
+def fit_regression(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
     """Fit a scikit-learn model; early stops are logged."""
     from sklearn.exceptions import ConvergenceWarning
 

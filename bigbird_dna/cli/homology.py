@@ -121,12 +121,7 @@ def report_promoter_similarity(
     """
     from bigbird_dna.reporting.similarity import promoter_similarity_report
 
-    sets: dict[str, dict[str, Path]] = {}
-    for name, path in opt.named_files("--predictions", predictions).items():
-        negative_set, slash, predictor = name.partition("/")
-        if not (negative_set and slash and predictor):
-            raise UsageError(f"--predictions {name}={path}: expected SET/NAME=FILE")
-        sets.setdefault(negative_set, {})[predictor] = path
+    sets = opt.files_of_sets("--predictions", predictions)
     table = promoter_similarity_report(
         sets, opt.named_files("--nearest", nearest), output, bounds=_bounds(bounds)
     )

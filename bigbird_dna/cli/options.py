@@ -73,6 +73,23 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     return named
 
 
+def files_of_sets(option: str, values: Sequence[str], default: str = "") -> dict[str, dict[str, Path]]:
+    """Return the files of an option's `SET/NAME=FILE` values by negative set and predictor, in order.
+
+    `SET=FILE` has the predictor `default`, if there is one. `UsageError` as in `named_files`.
+    """
+    sets: dict[str, dict[str, Path]] = {}
+    for name, path in named_files(option, values).items():
+        negative_set, _, predictor = name.partition("/")
+        predictor = predictor or default
+        if not (negative_set and predictor):
+            raise UsageError(f"{option} {name}={path}: expected SET/NAME=FILE")
+        if predictor in sets.setdefault(negative_set, {}):
+            raise UsageError(f"{option}: {predictor!r} of {negative_set!r} is given twice")
+        sets[negative_set][predictor] = path
+    return sets
+
+
 def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig, RunPaths]":
     """Return the configuration of a run with its overrides, and the paths of its files."""
     from bigbird_dna.config import load_config

@@ -15,7 +15,7 @@ from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_array
 from bigbird_dna.disk.outputs import check_output, command_line
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from bigbird_dna.reporting.variants import VariantReport
@@ -98,10 +98,11 @@ def report_promoters(
         None, "NAME=FILE", "Model predictions (Parquet) for negative set NAME; repeatable."
     ),
     baselines: list[str] | None = option(
-        None, "NAME=FILE", "k-mer baseline predictions for negative set NAME.", "", "--promoter-baseline"
-    ),
-    positions: list[str] | None = option(
-        None, "NAME=FILE", "Position baseline predictions for negative set NAME.", "", "--position"
+        None,
+        "SET[/NAME]=FILE",
+        "Predictions of baseline NAME (k-mer, position, orf or composition) on negative set SET; repeatable.",
+        "k-mer",
+        "--promoter-baseline",
     ),
     control: Path | None = option(None, "FILE", "Predictions of the model trained on shuffled labels."),
 ) -> None:
@@ -117,26 +118,20 @@ def report_promoters(
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
     """
-    from bigbird_dna.data.predictions import ALL
+    from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
     from bigbird_dna.reporting.promoters import promoter_report
 
     if not predictions:
         raise UsageError("evaluate promoters needs --predictions NAME=FILE for at least one negative set")
     files = opt.named_files("--predictions", predictions)
-    others = {
-        name: opt.named_files(name, values or ())
-        for name, values in (("--promoter-baseline", baselines), ("--position", positions))
-    }
-    missing = [name for name in others["--promoter-baseline"] if name not in others["--position"]]
-    if missing:
-        log(f"{', '.join(missing)}: compared without the position baseline (--position)")
-    table = promoter_report(
-        files,
-        output,
-        baselines=others["--promoter-baseline"],
-        positions=others["--position"],
-        control=control,
-    )
+    others = opt.files_of_sets("--promoter-baseline", baselines or (), KMER)
+    for name, found in others.items():
+        for baseline in found:
+            check_choice(f"--promoter-baseline {name}/{baseline}: baseline", baseline, PROMOTER_BASELINES)
+    table = promoter_report(files, output, baselines=others, control=control)
+    for name, found in others.items():
+        if missing := [baseline for baseline in PROMOTER_BASELINES if baseline not in found]:
+            log(f"{name}: compared without the baselines {', '.join(missing)} (--promoter-baseline)")
     for row in table.itertuples():
         part = "" if row.stratum == ALL else f" that are {row.stratum}"
         log(f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}")

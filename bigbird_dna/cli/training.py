@@ -182,13 +182,14 @@ def fit_promoter_baseline(
         None,
         "FILE",
         "Predictions to write (Parquet).",
-        f"{opt.RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
+        f"{opt.RESULTS.promoter_baseline('k-mer', 'SET')}, or the name of another baseline instead of kmer",
     ),
     baseline: str = option(
         "k-mer",
-        "k-mer|position",
-        "Features of the regression: k-mer frequencies anywhere in the window, or the base at each "
-        "position relative to the transcription start site.",
+        "k-mer|position|orf|composition",
+        "Features of the regression: k-mer frequencies anywhere in the window; the base at each position "
+        "relative to the transcription start site; the length of the longest open reading frame on either "
+        "strand; or GC content, CpG and the longest run of A and T.",
     ),
 ) -> None:
     """Fit a logistic regression as a promoter baseline, and predict the same held-out windows.

@@ -25,7 +25,7 @@ PRETRAINED, RANDOM, LONGER = STUDY_STARTS
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 _CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
-PromoterComparator = Literal[_CommonComparator, "position"]
+PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
 TrackComparator = Literal[_CommonComparator, "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
@@ -121,7 +121,8 @@ class TablesConfig(Section):
     """Tables 5 to 7, made only if requested by `snakemake table5 table6 table7`."""
 
     promoters: tuple[PromoterComparator, ...] = field(
-        ("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"), "baselines of Table 6"
+        ("gc", "composition", "orf", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"),
+        "baselines of Table 6",
     )
     chromatin: tuple[TrackComparator, ...] = field(
         ("gc", "k-mers", "deepsea", "danq", "residual-cnn"),

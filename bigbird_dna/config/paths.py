@@ -76,7 +76,7 @@ class RunPaths:
         return self.results / f"models/promoter-{name}"
 
     def promoter_baseline(self, baseline: str, negative_set: str) -> Path:
-        """Predictions of held-out windows by a baseline, `k-mer` or `position`."""
+        """Predictions of held-out windows by a baseline of `PROMOTER_BASELINES`."""
         return self.windows / f"{baseline.replace('-', '')}-{negative_set}.parquet"
 
     def nearest_promoters(self, negative_set: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -31,7 +31,8 @@ HALF = 0.5
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
 # Names of the predictors that a report compares.
-MODEL, KMER, POSITION, CONTROL = "model", "k-mer", "position", "control"
+MODEL, CONTROL = "model", "control"
+PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
 
@@ -45,6 +46,12 @@ class AlignedPredictions:
     pairs: NDArray[np.int64]  # (N,) equal for a promoter and its negatives
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
     coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN if unknown
+
+    def strata(self) -> Iterator[tuple[str, Self]]:
+        """Yield all windows, and the noncoding ones if the coding fractions are known, with their names."""
+        yield ALL, self
+        if (noncoding := self.noncoding()) is not None:
+            yield NONCODING, noncoding
 
     def noncoding(self) -> Self | None:
         """Return the windows of the pairs in which both promoter and negative are less than half coding.

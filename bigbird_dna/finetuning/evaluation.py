@@ -1,4 +1,4 @@
-"""Predictions for held-out windows and bins, by models and by the k-mer and position baselines."""
+"""Predictions for held-out windows and bins, by models and by regressions as baselines."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.baselines.kmers import (
-    KmerLogistic,
-    KmerTracks,
-    LogisticBaseline,
-    PositionLogistic,
-    window_features,
-)
+from bigbird_dna.baselines.kmers import KmerTracks, window_features
+from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
 from bigbird_dna.console import log, progress
@@ -49,18 +44,16 @@ def promoter_baseline(
 ) -> None:
     """Fit a logistic regression to the training windows, and write its predictions in the format of models.
 
-    `baseline` selects the features: k-mer frequencies, or the base at each position. The latter raises
-    `DataError` if windows are not aligned or differ in length.
+    `baseline` selects the features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
+    longest open reading frame, or composition. `position` raises `DataError` if windows are not aligned or
+    differ in length.
     """
     if baseline == POSITION:
         check_aligned(windows)
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
-    kmers = baseline == KMER
-    model: LogisticBaseline = (
-        KmerLogistic(settings.baseline_kmer, settings.seed) if kmers else PositionLogistic(settings.seed)
-    )
+    model = promoter_regression(baseline, settings.baseline_kmer, settings.seed)
     model.fit([sequences[row] for row in rows], data.labels[rows])
     write_predictions(output, held_out_predictions(data, sequences, model.predict))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
+from bigbird_dna.baselines.promoters import PositionLogistic, balanced_log_loss
 from bigbird_dna.calibration.maps import LEAST, log_odds
 from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log

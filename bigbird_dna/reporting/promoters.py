@@ -11,11 +11,13 @@ import pandas as pd
 
 from bigbird_dna.data.predictions import (
     ALL,
+    COMPOSITION,
     CONTROL,
     KMER,
     MODEL,
-    NONCODING,
+    ORF,
     POSITION,
+    PROMOTER_BASELINES,
     AlignedPredictions,
     compare,
     negative_set_of,
@@ -45,6 +47,7 @@ from bigbird_dna.reporting.result import (
     GREEN,
     ORANGE,
     PALE,
+    PURPLE,
     VERMILION,
     interval,
     panels,
@@ -53,7 +56,7 @@ from bigbird_dna.reporting.result import (
 )
 
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
-DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
+DIFFERENCES = {name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES}
 
 PROMOTERS = Schema.of(
     "text negative_set stratum model; count n positives; estimate auroc auprc f1 mcc",
@@ -70,19 +73,19 @@ def promoter_report(
     sets: Mapping[str, Path],
     output: Path,
     *,
-    baselines: Mapping[str, Path] | None = None,
-    positions: Mapping[str, Path] | None = None,
+    baselines: Mapping[str, Mapping[str, Path]] | None = None,
     control: Path | None = None,
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
     Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
     the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
-    (Parquet) are given by negative set. If `calibration.json` is in the directory of a file in `sets`, as in
-    a model directory, calibrated probabilities are evaluated too. `control` has the predictions of a model
-    trained on shuffled labels. `UsageError` for a baseline or control of a negative set not in `sets`.
+    (Parquet) are given by negative set, those of `baselines` by negative set and baseline. If
+    `calibration.json` is in the directory of a file in `sets`, as in a model directory, calibrated
+    probabilities are evaluated too. `control` has the predictions of a model trained on shuffled labels.
+    `UsageError` for a baseline or control of a negative set not in `sets`.
     """
-    comparisons = _comparisons(sets, {KMER: baselines or {}, POSITION: positions or {}}, control)
+    comparisons = _comparisons(sets, baselines or {}, control)
     table = promoter_table(comparisons)
     with into_directory(output) as files:
         write_table(files / "promoters.tsv", table, PROMOTERS)
@@ -103,10 +106,7 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
     """
     rows = []
-    strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
-    for comparison, stratum in strata:
-        if comparison is None:
-            continue
+    for stratum, comparison in (part for one in comparisons for part in one.strata()):
         for name, scores in comparison.scores.items():
             *values, note = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
             for baseline in DIFFERENCES:
@@ -121,18 +121,18 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
 def _comparisons(
     sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], control: Path | None
 ) -> list[AlignedPredictions]:
-    """Align the predictors of each set; `baselines` map a baseline's name to negative set → predictions."""
-    for baseline, what in ((KMER, "baseline"), (POSITION, POSITION)):
-        for name in baselines[baseline]:
-            if name not in sets:
-                raise UsageError(f"{what} {name!r}: no predictions given for the negative set {name!r}")
+    """Align the predictors of each set; `baselines` map a negative set to baseline → predictions."""
+    for name in baselines:
+        if name not in sets:
+            raise UsageError(f"baseline {name!r}: no predictions given for the negative set {name!r}")
     control_set = negative_set_of(control) if control is not None else None
     if control_set is not None and control_set not in sets:
         raise UsageError(f"control {control}: no predictions given for the negative set {control_set!r}")
     comparisons = []
     for name, path in sets.items():
         files = {MODEL: path}
-        files |= {baseline: given[name] for baseline, given in baselines.items() if name in given}
+        given = baselines.get(name, {})
+        files |= {baseline: given[baseline] for baseline in PROMOTER_BASELINES if baseline in given}
         if control is not None and name == control_set:
             files[CONTROL] = control
         comparisons.append(compare(name, files))
@@ -149,6 +149,8 @@ STYLES = {
     MODEL: _PlotStyle("model", BLUE, "-"),
     KMER: _PlotStyle("k-mer regression", VERMILION, (0, (5, 2))),
     POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
+    ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),
+    COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
     CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
 }
 
@@ -160,7 +162,7 @@ def curves_figure(
 
     Legends contain the areas from the table of promoters.
     """
-    with panels(1, len(comparisons), 4.1, 5.3) as (figure, axes):
+    with panels(1, len(comparisons), 4.1, 6.0) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
             if area == "auroc":
                 axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)

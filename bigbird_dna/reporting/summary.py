@@ -18,7 +18,6 @@ from bigbird_dna.data.predictions import (
     MODELS,
     NONCODING,
     ONE_AT_A_TIME,
-    POSITION,
     SPLIT,
     of_split,
     read_bits,
@@ -28,7 +27,7 @@ from bigbird_dna.disk.tables import Schema, number, read_table, whole_number, wi
 from bigbird_dna.errors import DataError, UsageError, printable
 from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
-from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
+from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS, STYLES
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
 from bigbird_dna.reporting.variants import ALL, HELD_OUT, VARIANTS
 
@@ -37,10 +36,8 @@ _ERROR = "ece_debiased"
 LISTED = 3  # number of tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {
-    "kmers": "k-mer regression",
-    KMER: "k-mer regression",
-    POSITION: "position regression",
-    CONTROL: "shuffled labels",
+    "kmers": STYLES[KMER].label,
+    **{name: style.label for name, style in STYLES.items() if name != MODEL},
 }
 SHUFFLED = _PREDICTORS[CONTROL]
 # Measures of a headline, with the sign of a better value.

@@ -1,5 +1,6 @@
-"""Logistic regressions against scikit-learn and slow counts: k-mers, bases at positions, tracks."""
+"""Logistic regressions against scikit-learn and slow counts: k-mers, positions, open frames, tracks."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -9,17 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bigbird_dna.baselines.kmers import (
+from bigbird_dna.baselines.kmers import KmerTracks, kmer_frequencies, window_features
+from bigbird_dna.baselines.promoters import (
     KmerLogistic,
-    KmerTracks,
     LogisticBaseline,
+    OpenFrameLogistic,
     PositionLogistic,
-    kmer_frequencies,
+    composition_features,
+    longest_open_frames,
     position_features,
-    window_features,
+    promoter_regression,
 )
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
@@ -88,7 +92,46 @@ def test_features_are_the_same_on_both_strands_and_see_the_middle() -> None:
     np.testing.assert_allclose(window_features(outside, (20, 60), 3)[:, :32], features[:, :32])
 
 
+def slow_open_frame(sequence: str) -> int:
+    longest = 0
+    for strand in (sequence, reverse_complement(sequence)):
+        for frame in range(3):
+            codons = [strand[i : i + 3] for i in range(frame, len(strand) - 2, 3)]
+            open_ = "".join("|" if c in ("TAA", "TAG", "TGA") or "N" in c else "." for c in codons)
+            longest = max(longest, *map(len, open_.split("|")))
+    return 3 * longest
+
+
+@given(st.lists(SEQUENCE, max_size=4))
+def test_open_frames_and_composition_agree_with_slow_counts(sequences: list[str]) -> None:
+    assert longest_open_frames(sequences).tolist() == [slow_open_frame(s) for s in sequences]
+    assert longest_open_frames([*map(reverse_complement, sequences)]).tolist() == [
+        slow_open_frame(s) for s in sequences
+    ]
+    expected = []
+    for text in sequences:
+        c, g, known = text.count("C"), text.count("G"), len(text) - text.count("N")
+        runs = re.findall("[AT]*", text)
+        ratio = text.count("CG") * known / (c * g) if c * g else 0
+        expected.append(((c + g) / max(known, 1), ratio, max(map(len, runs))))
+    found = composition_features(sequences)
+    np.testing.assert_allclose(found, np.array(expected, np.float32).reshape(-1, 3), rtol=1e-6)
+
+
 # Regressions
+
+
+def test_the_longest_open_frame_tells_coding_windows_and_nothing_else() -> None:
+    codons = [c for c in map("".join, product("ACGT", repeat=3)) if c not in ("TAA", "TAG", "TGA")]
+    rng = np.random.default_rng(3)
+    sequences = ["".join(rng.choice(list("ACGT"), 400)) for _ in LABELS]
+    coding = ["".join(rng.choice(codons, 133)) for _ in LABELS]
+    mixed = [coding[row] if label else sequences[row] for row, label in enumerate(LABELS)]
+    model = promoter_regression("orf", 3, seed=1).fit(mixed[TRAIN], LABELS[TRAIN])
+    assert isinstance(model, OpenFrameLogistic)
+    coded, other = (model.predict([s for s, y in zip(mixed, LABELS, strict=True) if y == k]) for k in (1, 0))
+    assert np.median(coded) > 0.8 > 0.5 > np.median(other)
+    assert roc_auc_score(LABELS[TEST], model.predict(sequences[TEST])) == pytest.approx(0.5, abs=0.15)
 
 
 def regression(penalty: float) -> LogisticRegression:

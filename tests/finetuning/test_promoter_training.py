@@ -14,10 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from bigbird_dna.baselines.kmers import KmerLogistic, PositionLogistic
+from bigbird_dna.baselines.promoters import (
+    CompositionLogistic,
+    KmerLogistic,
+    OpenFrameLogistic,
+    PositionLogistic,
+)
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, PROMOTER_BASELINES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.finetuning.promoters import (
@@ -214,7 +219,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
 # Baselines
 
 
-@pytest.mark.parametrize("baseline", ["k-mer", "position"])
+@pytest.mark.parametrize("baseline", PROMOTER_BASELINES)
 def test_predictions_are_the_regression_s(
     run: Run, tiny_config: Path, model: Path, tmp_path: Path, baseline: str
 ) -> None:
@@ -231,6 +236,8 @@ def test_predictions_are_the_regression_s(
     models = {
         "k-mer": KmerLogistic(chosen.baseline_kmer, chosen.seed),
         "position": PositionLogistic(chosen.seed),
+        "orf": OpenFrameLogistic(chosen.seed),
+        "composition": CompositionLogistic(chosen.seed),
     }
     train = (data.rows["split"] == "train").to_numpy()
     fitted = models[baseline].fit(sequences[train].tolist(), data.labels[train])

@@ -63,7 +63,7 @@ def test_labels_are_apart_and_near(places, gap):
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
-    scores = {key: rng.random(40) for key in ("model", "k-mer", "position", "control")}
+    scores = {key: rng.random(40) for key in promoters.STYLES}
     return AlignedPredictions(name, labels, np.arange(40) // 2, scores)
 
 

@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from bigbird_dna.calibration.maps import FILE, Calibration, fit_map, fit_tracks, write_calibration
 from bigbird_dna.data.predictions import (
     EXTRA_NEGATIVES,
+    PROMOTER_BASELINES,
     AlignedPredictions,
     CalibrationRows,
     compare,
@@ -30,7 +31,7 @@ from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.toys import predictions
 
-LIFTS = {"model": 2.0, "k-mer": 0.5, "position": 1.5, "control": 0.0}
+LIFTS = {"model": 2.0, "k-mer": 0.5, "position": 1.5, "orf": 0.7, "composition": 0.3, "control": 0.0}
 PAIRS = 60
 
 
@@ -149,8 +150,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def report(files: dict[str, Path], output: Path) -> pd.DataFrame:
-    others = {"baselines": {"genomic": files["k-mer"]}, "positions": {"genomic": files["position"]}}
-    return promoter_report({"genomic": files["model"]}, output, control=files["control"], **others)
+    baselines = {"genomic": {name: files[name] for name in PROMOTER_BASELINES}}
+    return promoter_report({"genomic": files["model"]}, output, baselines=baselines, control=files["control"])
 
 
 def brute_force(path: Path) -> pd.DataFrame:
@@ -190,9 +191,9 @@ def test_where_coding_is_not_known_or_nowhere_small(files: dict[str, Path], tmp_
         assert table["stratum"].tolist() == (["all", "noncoding"] if coding == 0.5 else ["all"])
     line = table.iloc[1]
     assert line["n"] == 0 and np.isnan(line["auroc"]) and line["note"]
-    for name in ("model", "position", "control"):  # one file with the column is enough
+    for name in LIFTS.keys() - {"k-mer"}:  # one file with the column is enough
         written(files[name], pd.read_parquet(files[name]).drop(columns="coding"))
-    assert (report(files, tmp_path / "report")["stratum"] == "noncoding").sum() == 4
+    assert (report(files, tmp_path / "report")["stratum"] == "noncoding").sum() == len(LIFTS)
 
 
 def test_of_several_negatives_each_counts_by_itself() -> None:
@@ -212,8 +213,9 @@ def test_the_summary_the_curves_and_the_page_have_all_predictors(
 ) -> None:
     table = report(files, tmp_path / "report").set_index(["stratum", "model"])
     rows = [*promoter_rows(tmp_path / "report/promoters.tsv")]
-    others = ["AUROC, k-mer regression", "AUROC, position regression", "AUROC, shuffled labels"]
-    others += ["AUROC, model minus k-mer regression", "AUROC, model minus position regression"]
+    labels = ["k-mer regression", "position regression", "longest ORF", "composition regression"]
+    others = [f"AUROC, {label}" for label in (*labels, "shuffled labels")]
+    others += [f"AUROC, model minus {label}" for label in labels]
     sections = {row.section: [other.metric for other in rows if other.section == row.section] for row in rows}
     whole, part = "promoters, genomic", "promoters, genomic, less than half coding"
     own = ["AUROC, model", "AUPRC, model", "F1, model", "MCC, model"]
@@ -230,17 +232,21 @@ def test_the_summary_the_curves_and_the_page_have_all_predictors(
             f"<!-- position regression  {table.loc[('all', 'position'), column]:.3f} [" in text
         )  # of all windows
     shown = shown_table(tmp_path / "report/promoters.tsv")
-    assert {"stratum", "auroc minus position"} <= set(shown.headings) and len(shown.rows) == 8
+    assert {"stratum", "auroc minus position"} <= set(shown.headings) and len(shown.rows) == 2 * len(LIFTS)
 
 
 def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     words = ["evaluate promoters", f"--predictions=genomic={files['model']}", "-o", tmp_path / "report"]
-    outcome = run(*words, f"--position=genomic={files['position']}")
+    given = f"--promoter-baseline=genomic/position={files['position']}"
+    outcome = run(*words, given)
     assert outcome.code == 0 and "genomic: position AUROC" in outcome.err
+    assert "k-mer, orf, composition" in outcome.err
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert table["model"].tolist() == ["model", "position"] * 2 and table["auroc_minus_kmer"].isna().all()
     assert table["auroc_minus_position"].isna().tolist() == [False, True] * 2
-    refused(run(*words, f"--position=x={files['position']}"), 2, "'x'")
+    for wrong, named in (("x/position", "'x'"), ("genomic/gc", "'gc'"), ("genomic/", "'genomic'")):
+        twice = [f"--promoter-baseline=genomic={files['k-mer']}"] if wrong == "genomic/" else []
+        refused(run(*words, *twice, f"--promoter-baseline={wrong}={files['position']}"), 2, named)
 
 
 # Calibration in the reports of promoters and of tracks

@@ -1,5 +1,6 @@
 """What the workflow's tests share: dry runs of it, and what they say."""
 
+import atexit
 import json
 import os
 import re
@@ -31,7 +32,7 @@ COMMON = once(
     "prepare_tokens prepare_token_stats pretrain train_baseline_language evaluate_pretraining "
     "evaluate_promoters report_pretraining report_plot_attention report_plot_loss report_plot_scores "
     "report_summary report_run score_promoters"
-) | {"finetune_promoter": 4, "train_baseline_promoter": 6, "stage_config": 7}
+) | {"finetune_promoter": 4, "train_baseline_promoter": 12, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
     "evaluate_test_bins": 2,
@@ -46,7 +47,7 @@ CHROMATIN_ALONE = (
 SOURCE_JOBS = {
     "demo": {"simulate": 1, "finetune_promoter": 3},  # no control
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 8},
+    "yeast": {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 16},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}
@@ -84,8 +85,10 @@ def snakemake(directory: Path, *arguments: str | Path, snakefile: Path = REPOSIT
 
 @cache
 def _nursery() -> Nursery:
-    """It ends with this process, whose end closes its input."""
-    return Nursery(program="snakemake", imports=OF_SNAKEFILES)
+    """One for all tests of this process, with which it ends."""
+    nursery = Nursery(program="snakemake", imports=OF_SNAKEFILES)
+    atexit.register(nursery.close)
+    return nursery
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:

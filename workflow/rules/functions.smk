@@ -24,6 +24,7 @@ from bigbird_dna.config import (
     parse_config,
     stage_text,
 )
+from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs
 from bigbird_dna.papers.experiments import EXPERIMENTS

@@ -2,7 +2,13 @@
 
 CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
 # Sequences trimmed around their center are not aligned at the start site.
-POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
+UNALIGNED = SEQUENCES and SEQUENCES.length is not None
+BASELINES = [
+    (name, baseline)
+    for name in SETS
+    for baseline in PROMOTER_BASELINES
+    if not (UNALIGNED and baseline == "position")
+]
 
 
 rule report_pretraining:
@@ -31,8 +37,7 @@ rule report_pretraining:
 rule evaluate_promoters:
     input:
         models=[PATHS.promoter_model(name) for name in SETS],
-        baselines=[PATHS.promoter_baseline("k-mer", name) for name in SETS],
-        positions=[PATHS.promoter_baseline("position", name) for name in POSITION_SETS],
+        baselines=[PATHS.promoter_baseline(baseline, name) for name, baseline in BASELINES],
         control=[PATHS.promoter_model(name) for name in CONTROL],
     output:
         table=report_item(PATHS.report / "promoters.tsv"),
@@ -53,8 +58,10 @@ rule evaluate_promoters:
                 f"--predictions={name}={PATHS.promoter_model(name)}/predictions.parquet"
                 for name in SETS
             ),
-            *map("--promoter-baseline={}={}".format, SETS, input.baselines),
-            *map("--position={}={}".format, POSITION_SETS, input.positions),
+            *(
+                f"--promoter-baseline={name}/{baseline}={PATHS.promoter_baseline(baseline, name)}"
+                for name, baseline in BASELINES
+            ),
             *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
         directory=subpath(output.table, parent=True),

@@ -121,7 +121,7 @@ rule train_baseline_promoter:
     benchmark:
         PATHS.benchmark("train-baseline-promoter-{baseline}-{negative_set}")
     wildcard_constraints:
-        baseline="kmer|position",
+        baseline="kmer|position|orf|composition",
     resources:
         **job(16000, 120),
     params:

@@ -21,12 +21,13 @@ from bigbird_dna.errors import check_import
 
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
 
-KMERS, POSITION, GC, GKM, MOTIFS, NEAREST = "k-mers", "position", "gc", "gkm-svm", "motifs", "nearest"
+KMERS, GC, GKM, MOTIFS, NEAREST = "k-mers", "gc", "gkm-svm", "motifs", "nearest"
+DIRECTED = POSITION, ORF, COMPOSITION = "position", "orf", "composition"  # of promoter windows only
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
 PROBE = "probe"  # in tables, a probe has the name of its language model
 
 _MODULES = {
-    **dict.fromkeys((GC, KMERS, POSITION, NEAREST, PROBE), "simple"),
+    **dict.fromkeys((GC, KMERS, *DIRECTED, NEAREST, PROBE), "simple"),
     **dict.fromkeys(NETWORK_NAMES, "architectures"),
     **{GKM: "gkm_svm", MOTIFS: "motifs"},
 }

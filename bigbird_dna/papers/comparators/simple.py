@@ -12,16 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.kmers import (
-    KmerLogistic,
-    KmerTracks,
-    LogisticBaseline,
-    PositionLogistic,
-    Probe,
-    base_codes,
-    fit_probe,
-    window_features,
-)
+from bigbird_dna.baselines.kmers import KmerTracks, Probe, base_codes, fit_probe, window_features
+from bigbird_dna.baselines.promoters import LogisticBaseline, promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.console import progress
@@ -32,7 +24,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import layer_means
-from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, PROBE, Comparator, ComparatorRequest
+from bigbird_dna.papers.comparators.interface import GC, NEAREST, PROBE, Comparator, ComparatorRequest
 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
@@ -290,6 +282,5 @@ def make(request: ComparatorRequest) -> Comparator:
     if request.name == GC:
         return GcContent(request.sizes, balanced=directed)
     if directed:
-        model = KmerLogistic(request.kmer, seed) if request.name == KMERS else PositionLogistic(seed)
-        return PromoterLogistic(model)
+        return PromoterLogistic(promoter_regression(request.name, request.kmer, seed))
     return TrackKmers(request.kmer, request.sizes)

@@ -4,7 +4,7 @@ resample. Intervals (95 %) are over test data and seeds; see `metrics.resampling
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import LONGER, PRETRAINED, STUDY_STARTS, STUDY_TASKS, StudyStart
-from bigbird_dna.data.predictions import compare
+from bigbird_dna.data.predictions import ALL, compare
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import number, whole_number
 from bigbird_dna.errors import DataError
@@ -186,11 +186,14 @@ def evaluate_rows(
 
 def evaluate_windows(
     files: Sequence[Path], negative_set: str
-) -> tuple[EvaluatedModels, NDArray[np.int64], Floats]:
-    """Return the AUROC of models on the same test windows, with labels (N,) and scores (M, N)."""
+) -> Iterator[tuple[str, EvaluatedModels, NDArray[np.int64], Floats]]:
+    """Yield the AUROC of models on the same test windows, with labels (N,) and scores (M, N): of all windows,
+    then of other strata with windows of both classes."""
     lined = compare(negative_set, {str(number): path for number, path in enumerate(files)})
-    scores = np.stack(list(lined.scores.values()))
-    return evaluate_rows(lined.labels, scores, lined.pairs, AUROC), lined.labels, scores
+    for stratum, part in lined.strata():
+        if stratum == ALL or len(np.unique(part.labels)) == 2:
+            scores = np.stack(list(part.scores.values()))
+            yield stratum, evaluate_rows(part.labels, scores, part.pairs, AUROC), part.labels, scores
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
-from bigbird_dna.data.predictions import SPLIT
+from bigbird_dna.data.predictions import ALL, SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
 from bigbird_dna.reporting.result import (
     BLUE,
@@ -125,10 +125,16 @@ def bits_figure(table: pd.DataFrame, path: Path) -> None:
         save_figure(figure, path)
 
 
+def negative_windows(table: pd.DataFrame) -> pd.Series[str]:
+    """Return the negative set of each row of Table 6, with the stratum unless that is all windows."""
+    sets, strata = table["negative_set"], table["stratum"]
+    return sets.where(strata == ALL, sets + " " + strata)
+
+
 def promoters_figure(table: pd.DataFrame, path: Path) -> None:
-    """Plot Table 6: AUROC of each predictor, one panel per window size and negative set."""
+    """Plot Table 6: AUROC of each predictor, one panel per window size, negative set and stratum."""
     known: Mapping[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILION}
-    groups = list(table.groupby(["window", "negative_set"], sort=False))
+    groups = list(table.groupby(["window", negative_windows(table)], sort=False))
     columns = min(_COLUMNS, len(groups))
     rows, most = -(-len(groups) // columns), max(len(group) for _, group in groups)
     with panels(rows, columns, 4.8, 1.1 + _LINE * most) as (figure, axes):

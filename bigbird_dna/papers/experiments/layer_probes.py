@@ -89,7 +89,7 @@ def probe_promoters(
     """Probe every layer of a model's encoder and of random weights: a logistic regression on the mean over
     the tokens of a window, fitted to at most 8,000 training windows, with a penalty chosen on validation
     windows. Vectors are stored in temporary files, with one layer in memory at a time."""
-    from bigbird_dna.baselines.kmers import KmerLogistic
+    from bigbird_dna.baselines.promoters import KmerLogistic
     from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
     config, windows = with_keys(run, "promoters", {}, LayerProbes.name), run.paths.windows

@@ -137,7 +137,7 @@ def study_arms(
     `min_positives` positive test bins are not included in the median."""
     files = [model.of.predictions for model in models]
     if models[0].of.row.task == "promoters":
-        evaluated, classes, _ = evaluate_windows(files, negative_set_of(files[0]))
+        _, evaluated, classes, _ = next(evaluate_windows(files, negative_set_of(files[0])))
         if len(np.unique(classes)) < 2:
             raise DataError(f"{files[0]}: AUROC needs test windows of both classes, found only one")
     else:

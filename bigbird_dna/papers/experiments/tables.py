@@ -12,7 +12,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
-from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
+from bigbird_dna.data.predictions import (
+    ALL,
+    MODEL,
+    SPLIT,
+    negative_set_of,
+    of_split,
+    read_bits,
+    read_predictions,
+)
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, whole_number, write_table
@@ -31,7 +39,12 @@ from bigbird_dna.papers.experiments.comparing import (
     open_test_bins,
     track_aurocs,
 )
-from bigbird_dna.papers.experiments.figures import bits_figure, promoters_figure, tracks_figure
+from bigbird_dna.papers.experiments.figures import (
+    bits_figure,
+    negative_windows,
+    promoters_figure,
+    tracks_figure,
+)
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
@@ -64,7 +77,7 @@ _BITS = "text split predictor; number bits_per_base; metric low high; text note"
 TABLES = {
     "table5": Schema.of(_BITS, "metric published; text published_row"),
     "table6": Schema.of(
-        f"count window; text negative_set; {_ARM}; count windows",
+        f"count window; text negative_set stratum; {_ARM}; count windows",
         "estimate auroc; number f1; metric published_f1",
     ),
     "table7": Schema.of(
@@ -134,6 +147,8 @@ def _page(name: str, result: ResultTable) -> str:
         figure, sides = _SIDES[name]
         title = figure.replace("auroc", "AUROC").replace("_", " ")
         beside = shown
+        if name == "table6":
+            beside = shown.assign(negative_set=negative_windows(table))
         if name == "table7":  # omit medians over fewer tracks than those of other predictors
             whole = (table["n_tracks"] == table["n_tracks_in_median"]).tolist()
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
@@ -179,24 +194,29 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
-    """Return Table 6: AUROC and F1 on test windows, by window size and negative set."""
+    """Return Table 6: AUROC and F1 on test windows, by window size, negative set and stratum."""
     groups: dict[tuple[int, str], list[ArmModel]] = {}
     for predictor in models:
         frame = read_predictions(predictor.predictions)
         size = int((frame["end"] - frame["start"]).iloc[0])
         groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
     rows = []
-    for (size, negative_set), predictors in groups.items():
-        evaluated, labels, scores = evaluate_windows([one.predictions for one in predictors], negative_set)
+    parts = (
+        (group, predictors, part)
+        for group, predictors in groups.items()
+        for part in evaluate_windows([one.predictions for one in predictors], group[1])
+    )
+    for (size, negative_set), predictors, (stratum, evaluated, labels, scores) in parts:
         true, called = labels == 1, scores >= THRESHOLD
         f1 = 2 * (true & called).sum(axis=1) / np.maximum(called.sum(axis=1) + true.sum(), 1)
         for arm, seeds in _arms(predictors).items():
             numbers = list(seeds.values())
-            alike = negative_set == "substituted" and _as_published(arm)
+            alike = (negative_set, stratum) == ("substituted", ALL) and _as_published(arm)
             published = PROMOTERS.get(arm.name) if alike else None
             rows.append(
                 (
-                    *(size, negative_set, *arm[:3], len(seeds), len(labels), *evaluated.mean(numbers)),
+                    *(size, negative_set, stratum, *arm[:3], len(seeds), len(labels)),
+                    *evaluated.mean(numbers),
                     *(float(f1[numbers].mean()), np.nan if published is None else published),
                 )
             )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bigbird_dna.baselines.kmers import KmerLogistic
+from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc

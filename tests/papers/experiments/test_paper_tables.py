@@ -112,6 +112,25 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[ArmModel], tmp
     assert set(table["published_f1"]) == {""}
 
 
+def test_windows_that_are_less_than_half_coding_have_rows_of_their_own(tmp_path: Path) -> None:
+    models = [fine_tuned(tmp_path / s / "model", s, lift=0.5) for s in ("pretrained", "random")]
+    for number, one in enumerate(models):
+        frame = pd.read_parquet(one.predictions)
+        frame["coding"] = np.random.default_rng(0).random(len(frame))
+        frame.drop(columns=["coding"][:number]).to_parquet(one.predictions, index=False)
+    table = table_report("table6", models, tmp_path / "report")
+    assert table["stratum"].tolist() == ["all", "all", "noncoding", "noncoding"]
+    frame = read_predictions(models[0].predictions)
+    pairs = frame[frame["coding"] < 0.5].groupby("pair")["label"].nunique()
+    kept = frame[frame["pair"].isin(pairs[pairs == 2].index)]
+    assert 10 < len(kept) < len(frame) and table["windows"].tolist() == [len(frame)] * 2 + [len(kept)] * 2
+    area = auroc(kept["label"], kept["probability"]).value
+    assert table["auroc"][2] == pytest.approx(area) and table["auroc"][2] != table["auroc"][0]
+    page = tmp_path / "report/table6.md"
+    assert side_by_side(page)[0][3:] == ["genomic, 400 bp", "genomic noncoding, 400 bp"]
+    assert "genomic noncoding, 400 bp" in (tmp_path / "report/table6.svg").read_text()
+
+
 def test_chromatin_models_of_other_windows_are_other_rows(chromatin: list[ArmModel], tmp_path: Path) -> None:
     narrow = fine_tuned(tmp_path / "narrow/model", "pretrained", 800)
     table = table7([*chromatin, narrow], tmp_path / "report")
