@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from math import ceil
 from operator import itemgetter
 from pathlib import Path
@@ -249,18 +251,22 @@ class _Taken:
 
 
 def find_upstream(
-    owners: Sequence[Interval], promoters: Iterable[Interval], usable: Callable[[Interval, Interval], bool]
+    owners: Sequence[Interval],
+    promoters: Iterable[Interval],
+    contigs: Mapping[str, int],
+    usable: Callable[[Interval, Interval], bool],
 ) -> list[Interval | None]:
     """Return the negative of each owner, a promoter's window; None if there is none within `FURTHEST`.
 
     Owners choose in the given order; an owner that occurs twice gets two negatives. `promoters` are the
-    windows of all promoters, including those not in the data set. `usable(owner, negative)` returns whether
-    contig, split and letters of a negative are valid for an owner.
+    windows of all promoters, including those not in the data set; `contigs` maps names to lengths.
+    `usable(owner, negative)` returns whether split and letters of a negative are valid for an owner.
     """
     taken = _Taken(promoters)
     found: list[Interval | None] = []
     for owner in owners:
-        negative = next((one for one in _free(owner, taken) if usable(owner, one)), None)
+        free = takewhile(partial(inside, contigs=contigs), _free(owner, taken))
+        negative = next((one for one in free if usable(owner, one)), None)
         if negative is not None:
             taken.add(negative)
         found.append(negative)
@@ -377,14 +383,15 @@ class PromoterGenome:
         reference, splits = self.reference, self.splits
 
         def usable(owner: Interval, negative: Interval) -> bool:
-            whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
-            return whole and fraction_n(reference.fetch(negative)) <= MAX_N
+            alike = splits.over(negative) == splits.over(owner)
+            return alike and fraction_n(reference.fetch(negative)) <= MAX_N
 
         around = [window_around(locus, *self.config.sides) for locus in self.loci]
         # In rounds, so that a second negative never takes the window of a neighbor's first one.
         turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
         order = np.argsort(turns, kind="stable")
-        chosen = find_upstream([self.windows[owners[place]] for place in order], around, usable)
+        chosen_by = [self.windows[owners[place]] for place in order]
+        chosen = find_upstream(chosen_by, around, reference.contigs, usable)
         found: list[Interval | None] = [None] * len(owners)
         for place, negative in zip(order.tolist(), chosen, strict=True):
             found[place] = negative

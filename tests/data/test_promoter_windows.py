@@ -292,9 +292,9 @@ def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]
     owners = [one for one in promoters if one.contig == "a"] * 2
 
     def usable(owner: Interval, negative: Interval) -> bool:
-        return negative.start >= 0 and negative.end <= 700 and not negative.start < left_of < negative.end
+        return not negative.start < left_of < negative.end
 
-    found = find_upstream(owners, promoters, usable)
+    found = find_upstream(owners, promoters, {"a": 700}, usable)
     taken = list(promoters)
     for owner, negative in zip(owners, found, strict=True):
         # By trying all places, the nearest first.
@@ -307,6 +307,7 @@ def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]
         if negative is None:
             continue
         assert negative.strand == owner.strand and len(negative) == SIZE and usable(owner, negative)
+        assert negative.start >= 0 and negative.end <= 700
         assert not any(overlaps(negative, other) for other in taken)
         nearest = next(free)
         assert usable(owner, nearest) is False or negative == nearest
@@ -318,8 +319,9 @@ def test_a_promoter_far_from_any_free_window_has_none() -> None:
     crowd = [
         Interval("a", start, start + SIZE, "-") for start in range(FURTHEST - 3 * SIZE, owner.start, SIZE)
     ]
-    assert find_upstream([owner], [owner, *crowd], lambda *_: True) == [None]
-    (found,) = find_upstream([owner], [owner, *crowd[SIZE:]], lambda *_: True)
+    whole = {"a": 3 * FURTHEST}
+    assert find_upstream([owner], [owner, *crowd], whole, lambda *_: True) == [None]
+    (found,) = find_upstream([owner], [owner, *crowd[SIZE:]], whole, lambda *_: True)
     assert found is not None and owner.start - found.end <= FURTHEST
 
 

@@ -77,8 +77,12 @@ def objective(
 def places(store: TokenStore, ids: np.ndarray) -> list[int]:
     """Where tokens stand in a store."""
     stored = np.asarray(store.tokens)
-    starts = np.flatnonzero(stored[: len(stored) - len(ids) + 1] == ids[0])
-    return [int(start) for start in starts if np.array_equal(stored[start : start + len(ids)], ids)]
+    data, wanted = stored.tobytes(), ids.astype(stored.dtype).tobytes()
+    found, start = [], data.find(wanted)
+    while start >= 0:
+        found += [start // stored.itemsize] if start % stored.itemsize == 0 else []
+        start = data.find(wanted, start + 1)
+    return found
 
 
 def test_segments_fill_the_input_and_come_from_everywhere(
