@@ -163,6 +163,7 @@ def precision_recall(curve: Counts) -> tuple[Floats, Floats]:
 
 # Two-sided 95 % quantile of the normal distribution, and the probability beyond it on one side.
 Z95 = 1.959963984540054
+FALSE_DISCOVERY_RATE = 0.05
 TAIL = 0.025
 _ROUNDING = 1e-12  # tolerance of fractions of rows; fractions of billions of rows differ by more
 # Suffixes of the columns that contain a value and its interval.
@@ -235,6 +236,23 @@ def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> 
             return Estimate(value)
     half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
     return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+
+
+def discoveries(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> NDArray[np.bool_]:
+    """Return which of many differences (N,) are significant at a false discovery rate of 5 %.
+
+    `low` and `high` are the ends of their symmetric 95 % intervals; a difference without one is not
+    significant. Benjamini & Hochberg (1995) on the two-sided p-values of the normal distribution.
+    """
+    from scipy.stats import false_discovery_control, norm
+
+    ends = np.array([values, low, high], float)
+    known: NDArray[np.bool_] = ~np.isnan(ends).any(axis=0)
+    center, first, last = ends[:, known]
+    errors = np.maximum(center - first, last - center) / Z95  # a clipped interval is narrower on one side
+    scores = np.divide(np.abs(center), errors, out=np.where(center == 0, 0.0, np.inf), where=errors > 0)
+    known[known] = false_discovery_control(2 * norm.sf(scores)) <= FALSE_DISCOVERY_RATE if len(scores) else []
+    return known
 
 
 def logit_interval(area: float, half: float) -> Estimate:

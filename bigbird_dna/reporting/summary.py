@@ -25,7 +25,7 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import Schema, number, read_table, whole_number, with_types, write_table
 from bigbird_dna.errors import DataError, UsageError, printable
-from bigbird_dna.metrics.auroc import ENDS, Estimate
+from bigbird_dna.metrics.auroc import ENDS, Estimate, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
 from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS, STYLES
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
@@ -263,9 +263,9 @@ def group_rows(source: Path) -> Iterator[SummaryRow]:
 def lead_rows(source: Path) -> list[SummaryRow]:
     """Return the median difference in AUROC of the tracks in `tracks.tsv`, by group and compared predictor.
 
-    The note counts the tracks whose interval of the difference excludes 0. The tracks with the largest lead
-    over the first predictor follow; their leads are slightly overestimated, because they are the largest of
-    many. Tracks excluded from the metrics of their group, and published metrics (of other data), are left
+    The note counts the tracks whose difference is significant (`discoveries`). The tracks with the largest
+    lead over the first predictor follow; their leads are slightly overestimated, because they are the largest
+    of many. Tracks excluded from the metrics of their group, and published metrics (of other data), are left
     out.
     """
     table = read_table(source, Schema.of("text track group note; metric auroc"))
@@ -281,8 +281,9 @@ def lead_rows(source: Path) -> list[SummaryRow]:
         known = known[known[lead].notna()]
         groups = {str(group): part for group, part in known.groupby("group", sort=False)}
         for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
-            above, below = (part[f"{lead}_low"] > 0).sum(), (part[f"{lead}_high"] < 0).sum()
-            note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
+            certain = part[discoveries(*(part[f"{lead}{end}"] for end in ENDS))][lead]
+            above, below = (certain > 0).sum(), (certain < 0).sum()
+            note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks (FDR 5 %)"
             figure = f"median AUROC, {_MINUS}{title}"
             medians.append(SummaryRow(f"chromatin, {group}", figure, part[lead].median(), note=note))
         for line in [] if largest else known.nlargest(LISTED, lead).to_dict("records"):

@@ -27,6 +27,7 @@ from bigbird_dna.metrics.auroc import (
     auroc_difference,
     auroc_note,
     average_precision,
+    discoveries,
     precision_recall,
     thin_curve,
 )
@@ -309,3 +310,28 @@ def test_groups_are_drawn_together():
             assert getattr(twice, name + end) == pytest.approx(getattr(once, name + end))
         widths = [getattr(m, f"{name}_high") - getattr(m, f"{name}_low") for m in (twice, apart)]
         assert widths[0] > 1.15 * widths[1]
+
+
+# Many differences
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.sampled_from([0.0, 0.5, 1.0, math.nan])), max_size=30))
+def test_discoveries_are_those_of_the_step_up_procedure(differences: list[tuple[float, float]]) -> None:
+    values, errors = np.array(differences, float).reshape(-1, 2).T
+    found = discoveries(values, values - Z95 * errors, values + Z95 * errors)
+    known = [row for row in range(len(values)) if not math.isnan(errors[row])]
+    chances = {
+        row: float(2 * norm.sf(abs(values[row]) / errors[row])) if errors[row] else float(values[row] == 0)
+        for row in known
+    }
+    ranked = sorted(chances.values())
+    bounds = [p for rank, p in enumerate(ranked, 1) if p <= 0.05 * rank / len(ranked)]
+    expected = {row for row in known if bounds and chances[row] <= bounds[-1]}
+    assert {*np.flatnonzero(found)} == expected
+
+
+def test_chance_alone_makes_few_discoveries() -> None:
+    rng = np.random.default_rng(0)
+    rounds = [rng.standard_normal(100) for _ in range(200)]
+    assert np.mean([discoveries(x, x - Z95, x + Z95).any() for x in rounds]) < 0.1  # of 0.05
+    assert np.mean([(np.abs(x) > Z95).any() for x in rounds]) > 0.9  # by single intervals
