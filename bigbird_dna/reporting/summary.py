@@ -283,7 +283,7 @@ def lead_rows(source: Path) -> list[SummaryRow]:
         for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
             certain = part[discoveries(*(part[f"{lead}{end}"] for end in ENDS))][lead]
             above, below = (certain > 0).sum(), (certain < 0).sum()
-            note = f"better on {above:,}, worse on {below:,} of {len(part):,} (FDR 5 %)"
+            note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
             figure = f"median AUROC, {_MINUS}{title}"
             medians.append(SummaryRow(f"chromatin, {group}", figure, part[lead].median(), note=note))
         for line in [] if largest else known.nlargest(LISTED, lead).to_dict("records"):

@@ -297,7 +297,7 @@ def test_redirects_never_leave_tls() -> None:
     assert redirected("https://a/b/file", 302, "other é") == "https://a/b/other%20%E9"
 
 
-@pytest.mark.parametrize(("later", "waited"), [(b"0.1", False), (b"2", True), (b"60", False)])
+@pytest.mark.parametrize(("later", "waited"), [(b"0.1", False), (b"1", True), (b"60", False)])
 def test_a_server_says_when_to_come_back(
     unsigned: Source, site: Site, tmp_path: Path, later: bytes, waited: bool
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_server_says_when_to_come_back(
         message(refusal(tmp_path / "out", limits), "60 s", "5 s")
     else:
         fetch("one", tmp_path / "out", limits=limits)
-    assert (time.monotonic() - start >= 2) == waited
+    assert (time.monotonic() - start >= 1) == waited
 
 
 @pytest.mark.parametrize(
@@ -362,10 +362,10 @@ def test_an_address_gets_only_so_much(unsigned: Source, site: Site, tmp_path: Pa
     start = time.monotonic()
     text = refusal(tmp_path / "out", replace(LIMITS, rate=1, seconds=0.6))
     assert "0.6 s" in text and "out.fetch.part" in text
-    assert 0.5 < time.monotonic() - start < 5
+    assert 0.5 < time.monotonic() - start < 1.5
 
 
-SPARE = 10.0  # seconds for checking what came, on a machine that does much else
+SPARE = 2.0  # seconds for checking what came, on a machine that does much else
 FOREIGN = b"half a file that another program downloads"
 
 
