@@ -12,11 +12,13 @@ is not used.
 """
 
 import inspect
+import logging
 import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -87,9 +89,13 @@ def compiled_attention(search: bool) -> Callable[..., Tensor]:
     options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
     if search:
         options["options"] = {"max_autotune": True}
-    # If supported, torch counts these graphs separately from others; its usual limit is 8.
+    # If supported, torch counts these graphs separately from others; its usual limit of 8 is too low
+    # for a model whose calls are of several kinds.
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options |= {"isolate_recompiles": True, "recompile_limit": GRAPHS}
+    else:
+        dynamo = torch._dynamo.config
+        dynamo.recompile_limit = max(dynamo.recompile_limit, GRAPHS)
     return torch.compile(_attend, **options)
 
 
@@ -320,7 +326,7 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
         made = [torch.randn(shape, generator=source).to(kind.device, kind.dtype) for _ in range(4)]
         exact = [x.float() for x in made]
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _torch_silent():
                 warnings.simplefilter("ignore")  # torch's own compilation warnings
                 got = _with_gradients(
                     lambda q, k, v: run(recipe, Call(q, k, v, pattern, lengths), kind.gradients),
@@ -341,6 +347,20 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
         if not deviation <= tolerance:  # also true for NaN
             return f"{name} differs from the reference by {deviation:.1e} on this machine"
     return None
+
+
+@contextmanager
+def _torch_silent() -> Iterator[None]:
+    """Without torch's log lines: hundreds for a kernel that cannot be compiled, a usual result here."""
+    named = [one for name, one in logging.root.manager.loggerDict.items() if name.startswith("torch")]
+    loggers = [one for one in named if isinstance(one, logging.Logger) and not one.disabled]
+    for one in loggers:
+        one.disabled = True
+    try:
+        yield
+    finally:
+        for one in loggers:
+            one.disabled = False
 
 
 def _reference(call: Call) -> Tensor:

@@ -7,7 +7,9 @@ import ctypes
 import gc
 import json
 import math
+import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import compiled_layers
+from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
@@ -228,8 +232,36 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
         if world.is_first:
             log(str(choice))
 
-    with routes_logged(log_choice), compiled_layers(network) if config.torch_compile else nullcontext():
+    layers = compiled_layers(network) if config.torch_compile else nullcontext()
+    with routes_logged(log_choice), layers, repeatable(network, world.device):
         yield
+
+
+@contextmanager
+def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
+    """On a GPU, add up gradients in a fixed order within the context: the same seed gives the same weights.
+
+    Some attention mechanisms have operations for which torch has no fixed order; theirs differ by rounding.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first matrix product
+    memory: Any = torch.utils.deterministic  # has no types
+    before, filled = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    memory.fill_uninitialized_memory = False  # filling takes time, and nothing reads such memory
+    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+    # Where operations without a fixed order only warn, torch's own attention does not have one either.
+    strict = all(goes_by_pattern(encoder.config) for encoder in encoders)
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
+    try:
+        with warnings.catch_warnings():
+            for words in ("does not have a deterministic", "defaults to a non-deterministic"):
+                warnings.filterwarnings("ignore", message=f".*{words}")
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+        memory.fill_uninitialized_memory = filled
 
 
 @contextmanager

@@ -48,8 +48,9 @@ def _tables(results: Path) -> Iterator[tuple[str, list[Row]]]:
 
 def collect(results: Path, command: str, minutes: float | None) -> dict[str, Any]:
     """The tables of a run's directory, with the machine that this is called on."""
-    device = torch.device("cpu")
-    machine = {k: v for k, v in describe_machine(device).items() if k in ("cpu", "instructions", "cores")}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kept = ("cpu", "instructions", "cores", "gpu")
+    machine = {key: value for key, value in describe_machine(device).items() if key in kept and value}
     machine["precision"] = chosen_precision(device, "auto")
     commit = subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], cwd=results, capture_output=True, text=True

@@ -115,6 +115,16 @@ def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Pa
     assert some.sum() > 4
 
 
+def test_windows_with_coding_fractions_have_the_same_table(home: Path, tmp_path: Path) -> None:
+    """They are those of a genome with an annotation."""
+    genes = tmp_path / "genes.gff3"
+    genes.write_text("".join(f"{contig}\t.\tCDS\t100\t3000\t.\t+\t0\tID=a\n" for contig in ("one", "three")))
+    windows = tmp_path / "windows"
+    prepare_windows(settings(), home / "reference.fa.gz", home / "loci.tsv", windows, annotation=genes)
+    assert "coding" in read_windows(windows, "genomic").rows
+    pd.testing.assert_frame_equal(nearest(home, tmp_path, windows), nearest(home, tmp_path))
+
+
 def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> None:
     rng = np.random.default_rng(1)
     a, b, c = ("".join(rng.choice(list("ACGT"), 90)) for _ in range(3))
