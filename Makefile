@@ -17,7 +17,7 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo docs test test-slow test-cluster fuzz lint clean
+.PHONY: help install demo docs test test-slow test-cluster test-gpu benchmark-gpu fuzz lint clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -26,6 +26,8 @@ help:
 	@echo "make test       lint, then all quick tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
+	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
+	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
 	@echo "make clean      remove caches and the demo's results, not .venv"
@@ -75,6 +77,16 @@ test-cluster: $(INSTALLED)
 		|| $(INSTALL) -e '.[slurm]' \
 		|| echo "make test-cluster: the Slurm plugin of Snakemake can't be installed here" >&2
 	$(BIN)/python -m pytest -m cluster -rs $(CLUSTER)
+
+# Skipped without a GPU. Most of the time is compilation.
+test-gpu: $(INSTALLED)
+	BIGBIRD_DNA_CARDS=shared $(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
+
+benchmark-gpu: $(INSTALLED)
+	$(BIN)/bigbird-dna benchmark encoder --device cuda --batch 8 --passes inference-autocast,training-autocast \
+		--repeats 5 -o results/gpu/encoder
+	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --lengths 4096,16384,65536,131072 \
+		--contenders flex,blocked,sdpa,huggingface --repeats 5 --max-seconds 3 -o results/gpu/attention
 
 # Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
 fuzz: $(INSTALLED)

@@ -352,15 +352,12 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
 @contextmanager
 def _torch_silent() -> Iterator[None]:
     """Without torch's log lines: hundreds for a kernel that cannot be compiled, a usual result here."""
-    named = [one for name, one in logging.root.manager.loggerDict.items() if name.startswith("torch")]
-    loggers = [one for one in named if isinstance(one, logging.Logger) and not one.disabled]
-    for one in loggers:
-        one.disabled = True
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        for one in loggers:
-            one.disabled = False
+        logging.disable(before)
 
 
 def _reference(call: Call) -> Tensor:

@@ -241,7 +241,7 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
 def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
     """On a GPU, add up gradients in a fixed order within the context: the same seed gives the same weights.
 
-    Some attention mechanisms have operations for which torch has no fixed order; theirs differ by rounding.
+    Some attention mechanisms have operations without such an order in torch; weights then differ by rounding.
     """
     if device.type != "cuda":
         yield

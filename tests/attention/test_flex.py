@@ -1,5 +1,7 @@
 """FlexAttention's lists against the pattern by token, what the route refuses, and its kernel on a CPU."""
 
+import inspect
+import logging
 import shutil
 from dataclasses import replace
 
@@ -10,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo import config as limits
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
@@ -206,6 +209,33 @@ def test_a_trial_finds_faults(
     asked = kind(one_row=rows == "one_row", by_row=rows == "by_row")
     found = flex.find_failure(flex.Recipe(8, False), asked, 8)
     assert found is None if reason is None else found is not None and reason in found
+
+
+def test_a_trial_that_fails_leaves_no_lines_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch logs hundreds of them for a kernel that cannot be compiled."""
+
+    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+        logging.getLogger("torch.new").warning("no kernel")
+        raise ValueError
+
+    monkeypatch.setattr(flex, "run", run)
+    assert flex.find_failure(flex.Recipe(8, False), kind(), 8) is not None
+    assert not caplog.records
+    logging.getLogger("torch.new").warning("afterwards")
+    assert len(caplog.records) == 1
+
+
+def test_torch_may_compile_a_graph_for_every_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own limit is 8; some versions count graphs for each compiled function, others for all."""
+    monkeypatch.setattr(limits, "recompile_limit", 8)
+    given: dict[str, object] = {}
+    older = inspect.signature(lambda model, *, dynamic=None, fullgraph=False: None)
+    monkeypatch.setattr(inspect, "signature", lambda _: older)
+    monkeypatch.setattr(torch, "compile", lambda model, **options: given.update(options))
+    flex.compiled_attention.__wrapped__(False)
+    assert given == {"dynamic": True, "fullgraph": True} and limits.recompile_limit == flex.GRAPHS
 
 
 def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
