@@ -313,7 +313,8 @@ def test_keys_of_no_stage() -> None:
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     expected = {
         "": "results data_dir num_gpus simulation.megabases splits.similarity_strata pretraining_study",
-        "promoters.": "source sequences chain shuffled_label_control annotation num_gpus",
+        "promoters.": "source sequences chain shuffled_label_control shuffled_label_permutations annotation "
+        "num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "chromatin.shards.": "data predictions variants",
         "example_scan.": "stride negative_set max_megabases shards",

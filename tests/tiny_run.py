@@ -75,6 +75,7 @@ WHOLE: dict[str, Any] = {
     "encoder": {**SETTINGS["encoder"], "max_length": 512, "position_encoding": "rotary"},
     "pretraining": {**STEPS, "sequence_tokens": 96, "evaluation_sequences": 8, "ngram_order": 2},
     "promoters": {
+        "shuffled_label_permutations": 2,
         "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "min_tss_distance": 50},
         "model": {"pooling": "mean"},
         "training": {**STEPS, "crop_jitter_bp": 4},

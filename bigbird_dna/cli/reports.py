@@ -104,7 +104,9 @@ def report_promoters(
         "k-mer",
         "--promoter-baseline",
     ),
-    control: Path | None = option(None, "FILE", "Predictions of the model trained on shuffled labels."),
+    controls: list[Path] | None = option(
+        None, "FILE", "Predictions of a model trained on shuffled labels; repeatable.", "", "--control"
+    ),
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -113,7 +115,8 @@ def report_promoters(
     score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
     after calibration if calibration.json is next to the predictions. If the predictions have the column
     `coding` (fraction of coding bases of a window), promoters.tsv also has rows for pairs whose promoter
-    and negative are both less than half coding.
+    and negative are both less than half coding. Models trained on shuffled labels have one row: the mean,
+    and the lowest and highest values.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
@@ -128,7 +131,7 @@ def report_promoters(
     for name, found in others.items():
         for baseline in found:
             check_choice(f"--promoter-baseline {name}/{baseline}: baseline", baseline, PROMOTER_BASELINES)
-    table = promoter_report(files, output, baselines=others, control=control)
+    table = promoter_report(files, output, baselines=others, controls=controls or ())
     for name, found in others.items():
         if missing := [baseline for baseline in PROMOTER_BASELINES if baseline not in found]:
             log(f"{name}: compared without the baselines {', '.join(missing)} (--promoter-baseline)")

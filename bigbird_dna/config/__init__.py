@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
     from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
     from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
+    from bigbird_dna.config.promoters import control_name as control_name
     from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
     from bigbird_dna.config.reading import complete as complete
     from bigbird_dna.config.reading import load_config as load_config

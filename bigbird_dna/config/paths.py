@@ -72,7 +72,7 @@ class RunPaths:
         return self.tokens / split
 
     def promoter_model(self, name: str) -> Path:
-        """Model directory of a negative set, or of the control."""
+        """Model directory of a negative set, or of a control."""
         return self.results / f"models/promoter-{name}"
 
     def promoter_baseline(self, baseline: str, negative_set: str) -> Path:

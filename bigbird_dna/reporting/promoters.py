@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.config import control_name
 from bigbird_dna.data.predictions import (
     ALL,
     COMPOSITION,
@@ -65,6 +66,8 @@ PROMOTERS = Schema.of(
     key=["negative_set", "stratum", "model"],
 )
 
+_COUNTS = PROMOTERS.names[: PROMOTERS.names.index("auroc")]
+
 # Points per curve; the error is at most 1/250 of a panel, which is not visible.
 POINTS = 500
 
@@ -74,7 +77,7 @@ def promoter_report(
     output: Path,
     *,
     baselines: Mapping[str, Mapping[str, Path]] | None = None,
-    control: Path | None = None,
+    controls: Sequence[Path] = (),
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
@@ -82,10 +85,10 @@ def promoter_report(
     the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
     (Parquet) are given by negative set, those of `baselines` by negative set and baseline. If
     `calibration.json` is in the directory of a file in `sets`, as in a model directory, calibrated
-    probabilities are evaluated too. `control` has the predictions of a model trained on shuffled labels.
-    `UsageError` for a baseline or control of a negative set not in `sets`.
+    probabilities are evaluated too. `controls` are the predictions of models trained on shuffled labels, each
+    with its own permutation. `UsageError` for a baseline or control of a negative set not in `sets`.
     """
-    comparisons = _comparisons(sets, baselines or {}, control)
+    comparisons = _comparisons(sets, baselines or {}, controls)
     table = promoter_table(comparisons)
     with into_directory(output) as files:
         write_table(files / "promoters.tsv", table, PROMOTERS)
@@ -103,10 +106,12 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
     If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
-    those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
+    those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together. Several
+    controls have one row: the mean, and instead of an interval the lowest and the highest value.
     """
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for stratum, comparison in (part for one in comparisons for part in one.strata()):
+        controls: list[tuple[Any, ...]] = []
         for name, scores in comparison.scores.items():
             *values, note = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
             for baseline in DIFFERENCES:
@@ -114,27 +119,44 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
                 if baseline in comparison.scores and name != baseline:
                     lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
                 values += lead
-            rows.append((comparison.negative_set, stratum, name, *values, note))
+            row = (comparison.negative_set, stratum, name, *values, note)
+            (controls if is_control(name) else rows).append(row)
+        rows += [_joined(controls)] if len(controls) > 1 else controls
     return pd.DataFrame(rows, columns=PROMOTERS.names)
 
 
+def is_control(name: str) -> bool:
+    """Whether a predictor of a comparison is a model trained on shuffled labels."""
+    return name.split("-")[0] == CONTROL
+
+
+def _joined(controls: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The row of several controls on the same windows."""
+    first = controls[0]
+    estimates = np.array([row[len(_COUNTS) : -1] for row in controls], float)[:, ::3]
+    triples = np.stack([estimates.mean(0), estimates.min(0), estimates.max(0)], axis=1)
+    return (*first[: len(_COUNTS)], *triples.ravel(), f"range of {len(controls)} permutations")
+
+
 def _comparisons(
-    sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], control: Path | None
+    sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], controls: Sequence[Path]
 ) -> list[AlignedPredictions]:
     """Align the predictors of each set; `baselines` map a negative set to baseline → predictions."""
     for name in baselines:
         if name not in sets:
             raise UsageError(f"baseline {name!r}: no predictions given for the negative set {name!r}")
-    control_set = negative_set_of(control) if control is not None else None
-    if control_set is not None and control_set not in sets:
-        raise UsageError(f"control {control}: no predictions given for the negative set {control_set!r}")
+    shuffled: dict[str, list[Path]] = {}
+    for control in controls:
+        name = negative_set_of(control)
+        if name not in sets:
+            raise UsageError(f"control {control}: no predictions given for the negative set {name!r}")
+        shuffled.setdefault(name, []).append(control)
     comparisons = []
     for name, path in sets.items():
         files = {MODEL: path}
         given = baselines.get(name, {})
         files |= {baseline: given[baseline] for baseline in PROMOTER_BASELINES if baseline in given}
-        if control is not None and name == control_set:
-            files[CONTROL] = control
+        files |= {control_name(number): file for number, file in enumerate(shuffled.get(name, ()))}
         comparisons.append(compare(name, files))
     return comparisons
 
@@ -153,6 +175,10 @@ STYLES = {
     COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
     CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
 }
+
+
+def _style(name: str) -> str:
+    return CONTROL if is_control(name) else name
 
 
 def curves_figure(
@@ -207,10 +233,12 @@ def _curves(
     """Yield corners and style of each predictor, in the order of `STYLES`; none if a class is missing."""
     chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
     rows = table[chosen].set_index("model")
-    for name, look in STYLES.items():
-        scores = comparison.scores.get(name)
-        steps = None if scores is None else Steps.of_rows(comparison.labels, scores)
-        if steps:
-            found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
-            label = f"{look.label}  {interval(*found)}"
+    several = sum(map(is_control, comparison.scores)) > 1
+    for name, scores in sorted(comparison.scores.items(), key=lambda one: [*STYLES].index(_style(one[0]))):
+        look = STYLES[_style(name)]
+        if steps := Steps.of_rows(comparison.labels, scores):
+            label = "_"  # of curves without their own line in the legend
+            if name in STYLES:
+                found = interval(*map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]]))
+                label = f"{look.label}  {found}{' range' if several and name == CONTROL else ''}"
             yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}

@@ -34,11 +34,11 @@ def trainings(config: Config) -> dict[str, tuple[float, float]]:
     block = config.encoder.block_size
     length = -(-WINDOW // BASES // block) * block  # in whole blocks
     promoters, chromatin, pretraining = (config.promoters, config.chromatin, config.pretraining)
-    models = len(promoters.windows.negative_sets) + 1
+    models = len(promoters.windows.negative_sets) + len(promoters.controls)
     rows = {
         "pretraining": (pretraining, pretraining.sequence_tokens, 1),
         "chromatin, two models": (chromatin.training, length, chromatin.models),
-        "promoters, four models": (promoters.training, length, models),
+        "promoters, all models": (promoters.training, length, models),
     }
     return {
         name: (

@@ -101,17 +101,20 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
     changed = {
         "promoters": {
             "shuffled_label_control": "genomic",
+            "shuffled_label_permutations": 2,
             "windows": {"negative_sets": ["genomic"]},
             "model": {"initial": "random"},
         },
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == 2 and jobs(text)["train_baseline_promoter"] == 4
+    assert jobs(text)["finetune_promoter"] == 3 and jobs(text)["train_baseline_promoter"] == 4
     assert "train baseline-promoter" in text and "--baseline position" in text
     assert "--promoter-baseline=genomic/position=results/demo/promoters/position-genomic.parquet" in text
     assert "--negative-set genomic --shuffle-labels" in text and "--shuffle-labels" not in demo_run
-    assert "--control=results/demo/models/promoter-control/predictions.parquet" in text
+    for control, seed in (("control", 1), ("control-2", 2)):
+        assert f"--control=results/demo/models/promoter-{control}/predictions.parquet" in text
+        assert f"--shuffle-labels --set promoters.training.seed={seed} " in text
     assert "--pretrained" not in text
     for values in stage_configs(text).values():
         parse_config(values)
@@ -306,7 +309,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 SEQUENCES = once(
     "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters report_plot_attention "
     "report_plot_loss report_summary report_run"
-) | {"finetune_promoter": 2, "train_baseline_promoter": 4, "stage_config": 5}
+) | {"finetune_promoter": 6, "train_baseline_promoter": 4, "stage_config": 5}
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
@@ -320,7 +323,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         f" --negative-set=substituted --output {data}"
     ) in text
     assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
-    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 6
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 10
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
@@ -357,7 +360,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         " --similarity=0.5 --seed=1 --negative-set=user --output"
     ) in text
     assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
-    assert text.count("--pretrained results/sequences/models/pretrained") == 2
+    assert text.count("--pretrained results/sequences/models/pretrained") == 6
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def compared_settings(experiment):
 wildcard_constraints:
     seed=r"\d+",
     negative_set="|".join(NEGATIVE_SETS),
-    model="|".join([*NEGATIVE_SETS, "control"]),
+    model="|".join([*NEGATIVE_SETS, r"control(-\d+)?"]),
     window=r"\d+",
     member=r"\d+",
     shard=r"\d+",

@@ -1,6 +1,6 @@
 """Tables and plots of the report; they read files of the stages and need no model."""
 
-CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
+CONTROL = [*CONFIG.promoters.controls]
 # Sequences trimmed around their center are not aligned at the start site.
 UNALIGNED = SEQUENCES and SEQUENCES.length is not None
 BASELINES = [

@@ -1,5 +1,7 @@
 """Models, each trained by processes on one or several nodes, and their baselines, which need no GPU."""
 
+CONTROLS = CONFIG.promoters.controls
+
 
 rule pretrain:
     input:
@@ -55,8 +57,11 @@ use rule pretrain as finetune_promoter with:
         command="finetune-promoter",
         data=lambda wildcards, input: [
             *(
-                ("--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels")
-                if wildcards.model == "control"
+                (
+                    *("--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels"),
+                    *("--set", f"promoters.training.seed={CONTROLS[wildcards.model]}"),
+                )
+                if wildcards.model in CONTROLS
                 else ("--negative-set", wildcards.model)
             ),
             *("--windows", str(PATHS.windows), "--reference", input.reference),
