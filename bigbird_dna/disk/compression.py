@@ -14,7 +14,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
@@ -151,7 +151,7 @@ def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
         raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
-def read_lines(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, stream: IO[bytes] | None = None) -> Generator[tuple[int, str], None, None]:
     """Yield the lines of a text file, or of its open `stream`, without LF or CRLF, numbered from 1.
 
     Errors are those of `open_bytes` and `numbered_lines`, and text that is not UTF-8.

@@ -12,6 +12,7 @@ import math
 import mmap
 import re
 import struct
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _SUFFIX = ".npy"
 _LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # format of the header's length, by version
 _LONGEST_HEADER = 10_000
+# Up to version 3.11.7, Python's parser sometimes fails in a thread if another thread parses.
+_PARSING = threading.Lock()
 _PACKING = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Maximum compression factor of deflate, except for a constant number of bytes at the start and end.
 LARGEST_RATIO, _ENDS = 1032, 1024
@@ -64,7 +67,8 @@ def read_header(stream: IO[bytes]) -> Header:
     # NumPy's parser is slow for damaged headers. Python 2 wrote whole numbers as 3L.
     text = re.sub(r"(\d)L\b", r"\1", _all(stream, size).decode("latin1").strip())
     header = None
-    with suppress(Exception, MemoryError):  # `MemoryError` is raised for deeply nested expressions
+    # `MemoryError` is raised for deeply nested expressions.
+    with suppress(Exception, MemoryError), _PARSING:
         values = ast.literal_eval(text)
         shape, fortran = values["shape"], values["fortran_order"]
         whole = isinstance(shape, tuple) and all(type(axis) is int for axis in shape)

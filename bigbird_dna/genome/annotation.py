@@ -6,6 +6,7 @@ Start sites are the 5' ends of the transcripts, or of the genes. Coding bases ar
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -153,12 +154,13 @@ def _features(
         return make(columns)
 
     # A GFF3 file may end with sequences.
-    lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), read_lines(path))
-    rows = (one for one in lines if one[1].strip() and not one[1].startswith("#"))
-    for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
-        if count == _MOST:
-            raise DataError(f"{path}: line {number}: more than {_MOST:,} such features")
-        yield number, found
+    with closing(read_lines(path)) as opened:
+        lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), opened)
+        rows = (one for one in lines if one[1].strip() and not one[1].startswith("#"))
+        for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
+            if count == _MOST:
+                raise DataError(f"{path}: line {number}: more than {_MOST:,} such features")
+            yield number, found
 
 
 def _shown_types(types: Counter[str]) -> str:

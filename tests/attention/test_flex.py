@@ -229,13 +229,13 @@ def test_a_trial_that_fails_leaves_no_lines_in_the_log(
 
 def test_torch_may_compile_a_graph_for_every_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own limit is 8; some versions count graphs for each compiled function, others for all."""
-    monkeypatch.setattr(limits, "recompile_limit", 8)
     given: dict[str, object] = {}
     older = inspect.signature(lambda model, *, dynamic=None, fullgraph=False: None)
     monkeypatch.setattr(inspect, "signature", lambda _: older)
     monkeypatch.setattr(torch, "compile", lambda model, **options: given.update(options))
-    flex.compiled_attention.__wrapped__(False)
-    assert given == {"dynamic": True, "fullgraph": True} and limits.recompile_limit == flex.GRAPHS
+    with limits.patch(recompile_limit=8):
+        flex.compiled_attention.__wrapped__(False)
+        assert given == {"dynamic": True, "fullgraph": True} and limits.recompile_limit == flex.GRAPHS
 
 
 def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """NumPy, HDF5 and Parquet are read as they were written; what claims more than it holds is refused."""
 
+import ast
 import io
 import itertools
 import json
 import struct
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -262,3 +265,22 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             read_frame(path)
     with fails(DataError):
         read_frame(tmp_path / "b.parquet")
+
+
+def test_headers_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's parser is not safe in threads before version 3.11.8: it then rejects what is valid."""
+    parse, within = ast.literal_eval, []
+
+    def parse_slowly(text: str) -> object:
+        within.append(1)
+        time.sleep(0.01)
+        assert len(within) == 1
+        within.pop()
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", parse_slowly)
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((3, 4)))
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda _: read_header(io.BytesIO(stream.getvalue())).shape, range(8))]
+    assert found == [(3, 4)] * 8
