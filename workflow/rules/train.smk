@@ -58,7 +58,11 @@ use rule pretrain as finetune_promoter with:
         data=lambda wildcards, input: [
             *(
                 (
-                    *("--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels"),
+                    *(
+                        "--negative-set",
+                        CONFIG.promoters.shuffled_label_control,
+                        "--shuffle-labels",
+                    ),
                     *("--set", f"promoters.training.seed={CONTROLS[wildcards.model]}"),
                 )
                 if wildcards.model in CONTROLS
