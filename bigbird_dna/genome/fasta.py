@@ -9,8 +9,8 @@ import re
 import shutil
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -138,8 +138,9 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
-        yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
+    with closing(_parts(Path(path))) as found:  # also after an error, which may keep the generator alive
+        for name, parts in groupby(found, itemgetter(0)):
+            yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
 
 
 @contextmanager
@@ -161,7 +162,7 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
-def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
+def _parts(path: Path) -> Generator[tuple[str, bytes], None, None]:
     with compression.open_bytes(path) as stream:
         yield from parse_fasta(path, stream)
 

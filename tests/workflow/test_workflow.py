@@ -114,7 +114,7 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
     assert "--negative-set genomic --shuffle-labels" in text and "--shuffle-labels" not in demo_run
     for control, seed in (("control", 1), ("control-2", 2)):
         assert f"--control=results/demo/models/promoter-{control}/predictions.parquet" in text
-        assert f"--shuffle-labels --set promoters.training.seed={seed} " in text
+        assert f"--shuffle-labels --set=promoters.training.seed={seed} " in text
     assert "--pretrained" not in text
     for values in stage_configs(text).values():
         parse_config(values)

@@ -1,6 +1,7 @@
 """Models, each trained by processes on one or several nodes, and their baselines, which need no GPU."""
 
 CONTROLS = CONFIG.promoters.controls
+CONTROL_SET = CONFIG.promoters.shuffled_label_control
 
 
 rule pretrain:
@@ -56,17 +57,11 @@ use rule pretrain as finetune_promoter with:
     params:
         command="finetune-promoter",
         data=lambda wildcards, input: [
+            *("--negative-set", CONTROL_SET if wildcards.model in CONTROLS else wildcards.model),
             *(
-                (
-                    *(
-                        "--negative-set",
-                        CONFIG.promoters.shuffled_label_control,
-                        "--shuffle-labels",
-                    ),
-                    *("--set", f"promoters.training.seed={CONTROLS[wildcards.model]}"),
-                )
+                ["--shuffle-labels", f"--set=promoters.training.seed={CONTROLS[wildcards.model]}"]
                 if wildcards.model in CONTROLS
-                else ("--negative-set", wildcards.model)
+                else []
             ),
             *("--windows", str(PATHS.windows), "--reference", input.reference),
         ],
