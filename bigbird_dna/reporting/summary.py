@@ -230,11 +230,8 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                         figure = f"AUROC, {_MINUS}{_PREDICTORS[baseline]}"
                         last.append(SummaryRow(section, figure, *lead, "paired DeLong"))
             elif line["model"] in _PREDICTORS:
-                note = (
-                    "; ".join(filter(None, ("chance is 0.5", line["note"])))
-                    if line["model"] == CONTROL
-                    else ""
-                )
+                notes = ["chance is 0.5", line["note"]] if line["model"] == CONTROL else []
+                note = "; ".join(filter(None, notes))
                 figure = f"AUROC, {_PREDICTORS[line['model']]}"
                 yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
         yield from last

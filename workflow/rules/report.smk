@@ -1,6 +1,5 @@
 """Tables and plots of the report; they read files of the stages and need no model."""
 
-CONTROL = [*CONFIG.promoters.controls]
 # Sequences trimmed around their center are not aligned at the start site.
 UNALIGNED = SEQUENCES and SEQUENCES.length is not None
 BASELINES = [
@@ -38,7 +37,7 @@ rule evaluate_promoters:
     input:
         models=[PATHS.promoter_model(name) for name in SETS],
         baselines=[PATHS.promoter_baseline(baseline, name) for name, baseline in BASELINES],
-        control=[PATHS.promoter_model(name) for name in CONTROL],
+        control=[PATHS.promoter_model(name) for name in CONTROLS],
     output:
         table=report_item(PATHS.report / "promoters.tsv"),
         roc=report_item(PATHS.report / "roc.svg"),
@@ -72,7 +71,7 @@ rule evaluate_promoters:
 
 rule report_plot_loss:
     input:
-        [PATHS.promoter_model(name) for name in (*SETS, *CONTROL)],
+        [PATHS.promoter_model(name) for name in (*SETS, *CONTROLS)],
     output:
         report_item(PATHS.report / "finetuning_loss.svg"),
     log:
@@ -83,7 +82,7 @@ rule report_plot_loss:
         **job(2000, 15),
     params:
         logs=lambda wildcards, input: [
-            f"{name}={model}/training.jsonl" for name, model in zip([*SETS, *CONTROL], input)
+            f"{name}={model}/training.jsonl" for name, model in zip([*SETS, *CONTROLS], input)
         ],
         version=VERSION,
     shell:
