@@ -113,7 +113,7 @@ def report_promoter_similarity(
 ) -> None:
     """Evaluate promoter models on test windows, stratified by similarity to the nearest training window.
 
-    Writes similarity.svg and similarity.tsv: AUROC with DeLong confidence interval and AUPRC of each
+    Writes similarity.svg and similarity.tsv: AUROC with confidence interval and AUPRC of each
     predictor, on all windows and in each stratum.
 
     Example: bigbird-dna evaluate promoters-by-similarity --predictions genomic/model=predictions.parquet

@@ -30,6 +30,12 @@ LABELS = argument(
 PUBLISHED = option(
     None, "FILE", "Table of AUROCs to compare with, by track or in order.", "published_auroc of --track-table"
 )
+BINS = option(
+    None,
+    "FILE",
+    "Positions of the rows, such as bins.parquet of a data set, for intervals over blocks of sequence.",
+    "columns contig and start of LABELS, if any",
+)
 
 
 def auc_report(
@@ -53,12 +59,14 @@ def auc_report(
     calibration: Path | None = option(
         None, "FILE", "calibration.json of the model, to evaluate probabilities before and after calibration."
     ),
+    bins: Path | None = BINS,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Report AUROC with DeLong confidence interval and AUPRC of each track, and medians per group of tracks.
+    """Report AUROC with confidence interval and AUPRC of each track, and medians per group of tracks.
 
     Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
-    Tracks with only one class are excluded and listed.
+    Tracks with only one class are excluded and listed. Intervals are over blocks of 10 kb of sequence; over
+    rows (DeLong) if the positions of the rows are unknown.
 
     Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy
     results/demo/chromatin/held-out/labels.npz -o report
@@ -68,6 +76,7 @@ def auc_report(
     others = opt.named_files("--compare", compare or ())
     options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
     options |= {"--min-positives": min_positives, "--title": title, "--calibration": calibration}
+    options |= {"--bins": bins}
     log(f"{predictions}: evaluating all tracks; results will be written to {output}")
     made = report.auc_report(
         predictions,
@@ -81,6 +90,7 @@ def auc_report(
         threads=threads or 0,
         command=command_line("auc-report", [predictions, labels], options),
         calibration=calibration,
+        bins=bins,
     )
     for row in made.groups.to_dict("records"):
         log(_medians(row))
@@ -110,8 +120,8 @@ def report_promoters(
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
-    Writes promoters.tsv: AUROC with DeLong confidence interval, AUPRC, F1 and MCC at 0.5 with bootstrap
-    intervals, and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
+    Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
+    sequence, and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
     score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
     after calibration if calibration.json is next to the predictions. If the predictions have the column
     `coding` (fraction of coding bases of a window), promoters.tsv also has rows for pairs whose promoter
@@ -156,7 +166,7 @@ def report_variants(
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 
     Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
-    DeLong confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
+    confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
     category and by track. Alleles without a score or with unknown effect are counted and excluded.
 
     Example: bigbird-dna evaluate variants results/demo/chromatin/variants.vcf.gz -o report

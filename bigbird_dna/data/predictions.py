@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.disk.foreign import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns, read_table
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.resampling import bits_per_base
+from bigbird_dna.metrics.resampling import bits_per_base, sequence_blocks
 
 PREDICTIONS = Schema.of(
     "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
@@ -44,6 +44,7 @@ class AlignedPredictions:
     negative_set: str
     labels: NDArray[np.int64]  # (N,)
     pairs: NDArray[np.int64]  # (N,) equal for a promoter and its negatives
+    blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome, or of a sequence
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
     coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN if unknown
 
@@ -69,6 +70,7 @@ class AlignedPredictions:
             self,
             labels=self.labels[kept],
             pairs=self.pairs[kept],
+            blocks=self.blocks[kept],
             scores={name: values[kept] for name, values in self.scores.items()},
             coding=self.coding[kept],
         )
@@ -79,7 +81,7 @@ class CalibrationRows(NamedTuple):
 
     labels: NDArray[np.int64]  # (N,)
     probabilities: NDArray[np.float64]  # (N,) uncalibrated
-    pairs: NDArray[np.int64]  # (N,)
+    blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome, or of a sequence
     negative_weight: float
     """Weight of a negative relative to a promoter; it preserves the original class fractions."""
     further: int  # number of extra negatives, which other metrics exclude
@@ -93,7 +95,7 @@ class CalibrationRows(NamedTuple):
         negatives = len(labels) - int(labels.sum())
         weight = (negatives - more) / negatives if negatives else 1.0
         values = rows["probability"].to_numpy(np.float64)
-        return cls(labels, values, rows["pair"].to_numpy(np.int64), weight, more)
+        return cls(labels, values, blocks_of(rows), weight, more)
 
 
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
@@ -153,9 +155,15 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
         negative_set,
         first["label"].to_numpy(dtype=np.int64),
         first["pair"].to_numpy(dtype=np.int64),
+        blocks_of(first),
         {name: frame["probability"].to_numpy(dtype=np.float64) for name, frame in frames.items()},
         None if coding is None else coding.to_numpy(dtype=np.float64),
     )
+
+
+def blocks_of(windows: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the ids (N,) of the blocks in which windows start (`sequence_blocks`)."""
+    return sequence_blocks(windows["contig"].to_numpy(), windows["start"].to_numpy())
 
 
 def negative_set_of(path: Path, split: str = "test") -> str:
@@ -213,7 +221,6 @@ def language_model_table(
     notes: Mapping[str, str] | None = None,
     *,
     model: str = MODEL,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Return one row per predictor in `bits`, with the columns `BITS_COLUMNS`.
 
@@ -221,7 +228,7 @@ def language_model_table(
     token. A negative `difference` favors the model; it is NaN for the model itself. Intervals need at least
     two blocks.
     """
-    found = bits_per_base(bits, bases, blocks, model, seed=seed)
+    found = bits_per_base(bits, bases, blocks, model)
     notes = notes or {}
     rows = [
         (name, *rate.bits_per_base, *rate.difference, notes.get(name, "")) for name, rate in found.items()
@@ -254,9 +261,7 @@ class ComparedModel(NamedTuple):
     tokens_per_span: float = math.nan
 
 
-def comparison_table(
-    found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike, *, seed: int = 0
-) -> pd.DataFrame:
+def comparison_table(found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike) -> pd.DataFrame:
     """Return one row per model, in order, with the columns of `SPANS`; arguments as above, for N spans.
 
     `difference` is the row's bits per base minus those of the first row; negative values favor the row.
@@ -264,7 +269,7 @@ def comparison_table(
     if not found:
         raise ValueError("no model to compare")
     first = next(iter(found))
-    rates = bits_per_base({name: one.bits for name, one in found.items()}, bases, blocks, first, seed=seed)
+    rates = bits_per_base({name: one.bits for name, one in found.items()}, bases, blocks, first)
     rows = []
     for name, (bits, vocabulary, tokens) in found.items():
         own, (value, low, high) = rates[name]

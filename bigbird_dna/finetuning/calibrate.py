@@ -89,7 +89,7 @@ def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration |
         metrics = calibration_metrics(
             rows.labels,
             rows.probabilities if finish is None else finish(rows.probabilities),
-            groups=rows.pairs,
+            blocks=rows.blocks,
             negative_weight=rows.negative_weight,
         )
         found[name] = without_nan(metrics._asdict())

@@ -16,7 +16,7 @@ from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
-from bigbird_dna.data.predictions import KMER, POSITION
+from bigbird_dna.data.predictions import KMER, POSITION, blocks_of
 from bigbird_dna.data.promoter_windows import WindowSet, read_origin, read_windows, window_sequences
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
@@ -92,9 +92,9 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
     rows = predictions[predictions["split"] == split]
     if rows.empty:
         return {}
-    labels, probabilities, pairs = (rows[name].to_numpy() for name in ("label", "probability", "pair"))
+    labels, probabilities = (rows[name].to_numpy() for name in ("label", "probability"))
     # The field `note` explains why a metric is undefined.
-    return without_nan(binary_metrics(labels, probabilities, groups=pairs)._asdict())
+    return without_nan(binary_metrics(labels, probabilities, blocks=blocks_of(rows))._asdict())
 
 
 def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows ranked by score: curves, average precision, and AUROC with DeLong's interval.
+"""Rows ranked by score: curves, average precision, and AUROC with its interval, over rows or blocks.
 
 All metrics depend on the negatives only through the numbers above and tied with each positive. Positives and
 negatives are therefore sorted separately (without ordering rows), and further work is on the D distinct
@@ -12,12 +12,21 @@ AUROC of 0.99, 10 positives and 200 negatives, it covers the truth in 94 % of sa
 on the AUROC scale, clipped at 1, covers it in 66 %. With fewer positives it is too narrow as well: 78 % for
 an AUROC of 0.95, 5 positives and 500 negatives.
 
+Windows and bins that are near each other in the genome are not independent. If their blocks are given, rows
+of a block may vary together in any way, and blocks are independent: each row's deviation (DeLong's components
+minus the AUROC, over the rows of its class) is added up by block, and the variance is the sum of squares over
+blocks, as in Obuchowski (1997), times k / (k - 1). The interval is Student's t with k - 1 degrees of freedom.
+A few blocks may have most positives of a track, so k is not the number of blocks, but the effective number
+n² / Σ n_b², for n_b rows in block b; that of the class with fewer counts, and 2 at least. Simulations are on
+the page docs/results/intervals.md.
+
 DeLong's variance is not usable in three cases. With a single row of a class, it is undefined, and there is no
 interval (NaN). If all scores are equal, or the classes are fully separated, it is 0, which does not mean
 certainty. Equal scores have no interval either. For separated classes (an AUROC of exactly 0 or 1), the
 interval is the exact one (Clopper & Pearson 1934) of k = min(m, n) pairs that share no row: if the AUROC is
 A, all k are in order with probability A^k at most, so A >= 0.025^(1/k) cannot be rejected. It is wide (from
-0.69 for k = 10), and its coverage is at least the nominal one.
+0.69 for k = 10), and its coverage is at least the nominal one. With blocks, "row" is replaced by "block" in
+these three cases.
 """
 
 from __future__ import annotations
@@ -31,6 +40,8 @@ from numpy.typing import ArrayLike, NDArray
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Scores = NDArray[np.floating[Any]]
+ClassIds = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Block ids of positives (m,) and of negatives (n,), small integers from 0."""
 
 
 class Steps(NamedTuple):
@@ -77,35 +88,6 @@ def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
     if np.isnan(x).any():
         raise ValueError("scores contain NaN")
     return x[y], x[~y]
-
-
-class WeightedRows(NamedTuple):
-    """Rows of two classes, prepared for counting under many weights at once."""
-
-    steps: Steps
-    positives: NDArray[np.intp]  # (m,) row indices by decreasing score
-    negatives: NDArray[np.intp]  # (n,) row indices by decreasing score
-
-    @classmethod
-    def of(cls, labels: ArrayLike, scores: ArrayLike, steps: Steps) -> WeightedRows:
-        """Prepare rows (N,) with their steps."""
-        y, order = np.asarray(labels).astype(bool), np.argsort(-np.asarray(scores, np.float64), kind="stable")
-        return cls(steps, order[y[order]], order[~y[order]])
-
-    def counts(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return `true`, `above` and `false` of the steps, (R, D), for rows under `weights` (R, N)."""
-        true = np.cumsum(weights[:, self.positives], axis=1)[:, self.steps.true - 1]
-        passed = np.pad(np.cumsum(weights[:, self.negatives], axis=1), ((0, 0), (1, 0)))
-        return true, passed[:, self.steps.above], passed[:, self.steps.false]
-
-    def aurocs(self, weights: Floats) -> Floats:
-        """Return the AUROC (R,) under `weights` (R, N); NaN where they leave a single class."""
-        true, above, false = self.counts(weights)
-        negatives = weights[:, self.negatives].sum(axis=1)
-        twice = 2 * negatives[:, None] - above - false
-        ranked, pairs = (np.diff(true, axis=1, prepend=0) * twice).sum(axis=1), 2 * true[:, -1] * negatives
-        found: Floats = np.divide(ranked, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
-        return found
 
 
 def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:
@@ -165,6 +147,8 @@ def precision_recall(curve: Counts) -> tuple[Floats, Floats]:
 Z95 = 1.959963984540054
 FALSE_DISCOVERY_RATE = 0.05
 TAIL = 0.025
+FEWEST_UNITS = 2  # rows or blocks of a class needed for an interval
+NO_DEVIATIONS = np.zeros(0)
 _ROUNDING = 1e-12  # tolerance of fractions of rows; fractions of billions of rows differ by more
 # Suffixes of the columns that contain a value and its interval.
 ENDS = ("", "_low", "_high")
@@ -181,24 +165,78 @@ class Estimate(NamedTuple):
 UNDEFINED = Estimate()
 
 
-def auroc(labels: ArrayLike, scores: ArrayLike) -> Estimate:
-    """Return the AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with DeLong's 95 % interval.
+class Spread(NamedTuple):
+    """Variation of an AUROC, or of a difference of two, between rows or blocks."""
 
-    Errors as in `by_class`. All three values are NaN if a class is missing. Rows are assumed independent: if
-    negatives are derived from the positives and have similar scores, the interval is too wide.
+    error: float  # standard error; NaN if undefined
+    units: int  # number of rows, or of blocks, of the rarer class
+    freedom: float = math.inf  # degrees of freedom of Student's t; inf: normal distribution
+    deviations: Floats = NO_DEVIATIONS  # of blocks (G,), whose squares add up to the variance
+
+    @property
+    def half(self) -> float:
+        """Half the width of the 95 % interval that is symmetric about the value."""
+        return t_quantile(self.freedom) * self.error
+
+    def chance(self, value: float) -> float:
+        """Return the p-value of a value: the chance of one as far from 0 if the expected value is 0."""
+        if not self.error:
+            return math.nan if value else 1.0
+        from scipy.special import ndtr, stdtr
+
+        tail = -abs(value) / self.error
+        return 2 * float(ndtr(tail) if math.isinf(self.freedom) else stdtr(self.freedom, tail))
+
+
+class Difference(NamedTuple):
+    """The difference of two AUROCs on the same rows, with its two-sided p-value; NaN if undefined."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+
+    @property
+    def estimate(self) -> Estimate:
+        """The difference with its interval."""
+        return Estimate(*self[:3])
+
+
+def auroc(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None) -> Estimate:
+    """Return the AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with a 95 % interval.
+
+    The interval is over blocks, with ids `blocks` (N,) from 0; None: over rows, DeLong's. Errors as in
+    `by_class`. All three values are NaN if a class is missing. Rows are assumed independent without blocks:
+    if negatives are derived from the positives and have similar scores, the interval is too wide.
     """
-    steps = Steps.of_rows(labels, scores)
-    return UNDEFINED if steps is None else auroc_of(steps)
+    positives, negatives = by_class(labels, scores)
+    if not len(positives) or not len(negatives):
+        return UNDEFINED
+    spread = None if blocks is None else block_spread(positives, negatives, ids_by_class(labels, blocks))
+    return auroc_of(Steps.of(positives, negatives), spread)
 
 
-def auroc_of(steps: Steps) -> Estimate:
-    """Return the AUROC of ranked rows, with its interval."""
+def auroc_of(steps: Steps, spread: Spread | None = None) -> Estimate:
+    """Return the AUROC of ranked rows, with the interval of `spread` over blocks; None: DeLong's."""
+    gained = np.diff(steps.true, prepend=0)
+    twice = 2 * steps.negatives - steps.above - steps.false
+    area = int(gained @ twice) / (2 * steps.positives * steps.negatives)
+    spread = spread or _delong(steps, area)
+    if spread.units < FEWEST_UNITS:
+        return Estimate(area)
+    if area in (0.0, 1.0):
+        least = TAIL ** (1 / spread.units)
+        return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
+    return logit_interval(area, spread.half) if spread.error else Estimate(area)
+
+
+def _delong(steps: Steps, area: float) -> Spread:
+    """Return DeLong's variation over ranked rows."""
     m, n = steps.positives, steps.negatives
+    if min(m, n) < FEWEST_UNITS:
+        return Spread(math.nan, min(m, n))
     gained = np.diff(steps.true, prepend=0)
     twice = 2 * n - steps.above - steps.false
-    area = int(gained @ twice) / (2 * m * n)
-    if m < 2 or n < 2:
-        return Estimate(area)
     variance = float(gained @ (twice / (2 * n) - area) ** 2) / ((m - 1) * m)
     # Negatives between two scores of positives, then those tied with a positive.
     before = np.append(0, steps.true)
@@ -207,51 +245,90 @@ def auroc_of(steps: Steps) -> Estimate:
     level = steps.false - steps.above
     spread += level @ ((before[:-1] + steps.true) / (2 * m) - area) ** 2
     variance += float(spread) / ((n - 1) * n)
-    if area in (0.0, 1.0):
-        least = TAIL ** (1 / min(m, n))
-        return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
-    return logit_interval(area, Z95 * math.sqrt(variance)) if variance else Estimate(area)
+    return Spread(math.sqrt(variance), min(m, n))
 
 
-def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> Estimate:
-    """Return the AUROC of `first` minus that of `second` on the same rows, with DeLong's paired interval.
+def block_spread(positives: Scores, negatives: Scores, ids: ClassIds) -> Spread:
+    """Return the variation of the AUROC of positives (m,) and negatives (n,) over blocks with these ids."""
+    return _spread(_fraction_below(positives, negatives), _fraction_below(-negatives, -positives), ids)
 
-    The interval is symmetric about the difference, clipped to [-1, 1], and has zero width if both rank all
-    rows in the same way. It is NaN if a class has a single row. It is also NaN if the variance is 0 although
-    the rankings differ, as for separated classes and equal scores: such a variance does not mean certainty.
+
+def _spread(of_positives: Floats, of_negatives: Floats, ids: ClassIds | None) -> Spread:
+    """Return the variation of the mean of the components of positives (m,) and of negatives (n,)."""
+    parts = [(own - own.mean()) / len(own) for own in (of_positives, of_negatives)]
+    counts: list[Counts] = [np.bincount(one) for one in ids or ()]
+    units = min((int(np.count_nonzero(one)) for one in counts), default=min(map(len, parts)))
+    if units < FEWEST_UNITS:
+        return Spread(math.nan, units)
+    if ids is None:
+        freedom = math.inf
+        deviations = np.concatenate([part * math.sqrt(len(part) / (len(part) - 1)) for part in parts])
+    else:
+        effective = max(min(float(one.sum() ** 2 / (one @ one)) for one in counts), float(FEWEST_UNITS))
+        sums = np.bincount(np.concatenate(ids), weights=np.concatenate(parts))
+        freedom, deviations = effective - 1, sums * math.sqrt(effective / (effective - 1))
+    error = math.sqrt(float(deviations @ deviations))
+    return Spread(error if error > _ROUNDING else 0.0, units, freedom, deviations)
+
+
+def auroc_difference(
+    labels: ArrayLike, first: ArrayLike, second: ArrayLike, blocks: ArrayLike | None = None
+) -> Difference:
+    """Return the AUROC of `first` minus that of `second` on the same rows, with a paired 95 % interval.
+
+    The interval is over `blocks`, as in `auroc`, or DeLong's. It is symmetric about the difference, clipped
+    to [-1, 1], and has zero width if both rank all rows in the same way. It is NaN if a class has a single
+    row (or is in a single block). It is also NaN if the variance is 0 although the rankings differ, as for
+    separated classes and equal scores: such a variance does not mean certainty.
     """
     one, two = by_class(labels, first), by_class(labels, second)
-    m, n = map(len, one)
-    if not m or not n:
-        return UNDEFINED
+    if not all(map(len, one)):
+        return Difference()
     of_positives = _fraction_below(*one) - _fraction_below(*two)
     of_negatives = _fraction_below(*two[::-1]) - _fraction_below(*one[::-1])
     value = float(of_positives.mean())
-    if m < 2 or n < 2:
-        return Estimate(value)
-    moved = max(float(np.ptp(of_positives)), float(np.ptp(of_negatives)))
-    if moved < _ROUNDING:
+    ids = None if blocks is None else ids_by_class(labels, blocks)
+    spread = _spread(of_positives, of_negatives, ids)
+    if spread.units < FEWEST_UNITS:
+        return Difference(value)
+    if not spread.error:
         ranks = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
         if not np.array_equal(next(ranks), next(ranks)):
-            return Estimate(value)
-    half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
-    return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+            return Difference(value)
+    half = spread.half
+    return Difference(value, max(value - half, -1.0), min(value + half, 1.0), spread.chance(value))
 
 
-def discoveries(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> NDArray[np.bool_]:
-    """Return which of many differences (N,) are significant at a false discovery rate of 5 %.
+def ids_by_class(labels: ArrayLike, blocks: ArrayLike) -> ClassIds:
+    """Return block ids of positives (m,) and of negatives (n,) in the order of rows.
 
-    `low` and `high` are the ends of their symmetric 95 % intervals; a difference without one is not
-    significant. Benjamini & Hochberg (1995) on the two-sided p-values of the normal distribution.
+    `ValueError`: the shapes of `labels` and `blocks` differ.
     """
-    from scipy.stats import false_discovery_control, norm
+    y, ids = np.asarray(labels).astype(bool), np.asarray(blocks)
+    if y.shape != ids.shape:
+        raise ValueError(f"labels {y.shape} and blocks {ids.shape} must have the same length")
+    return ids[y], ids[~y]
 
-    ends = np.array([values, low, high], float)
-    known: NDArray[np.bool_] = ~np.isnan(ends).any(axis=0)
-    center, first, last = ends[:, known]
-    errors = np.maximum(center - first, last - center) / Z95  # a clipped interval is narrower on one side
-    scores = np.divide(np.abs(center), errors, out=np.where(center == 0, 0.0, np.inf), where=errors > 0)
-    known[known] = false_discovery_control(2 * norm.sf(scores)) <= FALSE_DISCOVERY_RATE if len(scores) else []
+
+def t_quantile(freedom: float) -> float:
+    """Return the two-sided 95 % quantile of Student's t; infinite degrees of freedom: of the normal one."""
+    if math.isinf(freedom):
+        return Z95
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - TAIL))
+
+
+def discoveries(p_values: ArrayLike) -> NDArray[np.bool_]:
+    """Return which of many differences with p-values (N,) are significant at a false discovery rate of 5 %.
+
+    Benjamini & Hochberg (1995); a difference without a p-value (NaN) is not significant.
+    """
+    from scipy.stats import false_discovery_control
+
+    values = np.asarray(p_values, float)
+    known: NDArray[np.bool_] = ~np.isnan(values)
+    known[known] = false_discovery_control(values[known]) <= FALSE_DISCOVERY_RATE if known.any() else []
     return known
 
 
@@ -266,15 +343,17 @@ def logit_interval(area: float, half: float) -> Estimate:
 
 
 def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
-    """Return why an AUROC or its interval is missing or not DeLong's; "" if there is nothing to note."""
+    """Return why an AUROC or its interval is missing or of another kind; "" if there is nothing to note."""
     if not positives or not negatives:
         return "no negatives" if positives else "no positives" if negatives else "no measured row"
     if min(positives, negatives) == 1:
         return f"only one {'positive' if positives == 1 else 'negative'}: no interval of AUROC"
     if math.isnan(area.low):
-        return "all scores are equal: no interval of AUROC"
+        few = "too few blocks of sequence with positives or negatives"
+        kind = "all scores are equal" if area.value == 0.5 else few
+        return f"{kind}: no interval of AUROC"
     if area.value in (0.0, 1.0):
-        return "classes fully separated: interval of AUROC from pairs of rows"
+        return "classes fully separated: interval of AUROC from pairs of rows or blocks"
     return ""
 
 
@@ -282,7 +361,10 @@ def _fraction_below(scores: Scores, others: Scores) -> Floats:
     """Return the fraction of `others` below each score; ties count one half."""
     ascending = np.sort(others)
     below = np.searchsorted(ascending, scores, "left")
-    return (below + np.searchsorted(ascending, scores, "right")) / (2 * len(others))
+    tied = np.flatnonzero(np.append(ascending, np.nan)[below] == scores)
+    twice = 2 * below
+    twice[tied] += np.searchsorted(ascending, scores[tied], "right") - below[tied]
+    return twice / (2 * len(others))
 
 
 def _logistic(value: float) -> float:

@@ -92,13 +92,13 @@ def calibration_metrics(
     labels: ArrayLike,
     probabilities: ArrayLike,
     *,
-    groups: ArrayLike | None = None,
+    blocks: ArrayLike | None = None,
     bins: int = BINS,
     negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
     """Evaluate the calibration of `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    A negative has the weight `negative_weight`, above 0. Rows with the same id in `groups` (N,) vary together
+    A negative has the weight `negative_weight`, above 0. Rows with the same id in `blocks` (N,) vary together
     in the interval of the Brier score. `ValueError`: shapes differ, a label is not 0 or 1, or a probability
     is not in [0, 1].
     """
@@ -108,7 +108,7 @@ def calibration_metrics(
     weights = _weights(y, negative_weight)
     curve = reliability(y, p, bins, negative_weight)
     error = calibration_error(curve)
-    brier = _mean((p - y) ** 2, weights, groups)
+    brier = _mean((p - y) ** 2, weights, blocks)
     best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
     fraction = float(np.average(y, weights=weights))
     uncertainty = fraction * (1 - fraction)
@@ -215,10 +215,10 @@ def _folded(value: float, deviations: float) -> float:
     return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
 
 
-def _mean(values: Floats, weights: Floats, groups: ArrayLike | None) -> Estimate:
-    """Return the mean of rows with its 95 % interval, clustered by `groups` (normal approximation)."""
+def _mean(values: Floats, weights: Floats, blocks: ArrayLike | None) -> Estimate:
+    """Return the mean of rows with its 95 % interval, clustered by `blocks` (normal approximation)."""
     value = float(np.average(values, weights=weights))
-    ids = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    ids = np.arange(len(values)) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
     off = np.bincount(ids, weights * (values - value))
     count = len(off)
     if count < FEWEST:

@@ -1,65 +1,75 @@
-"""Bootstrap methods: over blocks of the genome, over rows, and over models.
+"""Intervals over blocks of the genome, over tracks, and over seeds of models.
 
 The difference between two sets of trained models on the same test rows has an interval over rows and seeds.
 
 Such a difference depends on two random draws: the test examples, and the seeds of the models. The variance of
-the first is estimated by a bootstrap: groups of rows (a promoter and its negatives) or tracks are drawn with
-replacement, the same for all models, and the AUROC of each resample is exact, including ties. The variance of
-the second is that of the seeds' differences. There are too few seeds to resample them: with three seeds, one
-resample in nine has a single distinct seed, and their spread is underestimated by a fifth. The interval is
-Student's t on the sum of both variances, with Satterthwaite's (1946) degrees of freedom: about two if three
-seeds dominate, many if the rows dominate. The interaction of seeds and test rows is counted in both.
-
-In simulations, the interval covers the truth in 92 to 99 % of 200 studies each (100 or 400 pairs of rows, two
-to five seeds; standard deviation of seed effects 0 to 0.2 times that of the scores). Percentiles of resampled
-rows and seeds cover it in 88 to 100 %, less often the more the seeds differ.
+the first is that over blocks of the genome (`metrics.auroc`), or for medians over tracks a bootstrap: tracks
+are drawn with replacement, the same for all models. The variance of the second is that of the seeds'
+differences. There are too few seeds to resample them: with three seeds, one resample in nine has a single
+distinct seed, and their spread is underestimated by a fifth. Each variance has its own Student's t interval,
+and the squares of their halves are added (Howe 1974). One t interval with Satterthwaite's degrees of freedom
+would be too narrow: with three seeds and similar variances, it covers the truth in 92 % of studies instead of
+95 %. The interaction of seeds and test data is counted in both.
 
 If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
 they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.
 
 The interval of an AUROC is on the logit scale, with this width to first order, as in DeLong's method
-(`metrics.auroc`). For separated classes, it is the exact interval for groups that share no row.
+(`metrics.auroc`). For separated classes, it is the exact interval for blocks.
 
-Neighboring tokens are similarly hard to predict, so bits per base are resampled in blocks of about 10 kb of
-sequence. A rate is the sum of bits over the sum of bases of the drawn blocks; the interval is from the 2.5th
-to the 97.5th percentile. All predictors use the same draws, so the difference of two predictors, which varies
-much less than each rate, has its own paired interval.
+Neighboring tokens are similarly hard to predict, so the interval of bits per base is over blocks of about 10
+kb of sequence too. A rate is a sum of bits over a sum of bases; the deviation of a block is that of its bits
+from the rate times its bases. The difference of two predictors on the same tokens varies much less than each
+rate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.metrics.auroc import (
-    TAIL,
     UNDEFINED,
-    Z95,
     Counts,
     Estimate,
     Floats,
     Steps,
-    WeightedRows,
     auroc,
     auroc_note,
     auroc_of,
     average_precision,
+    block_spread,
+    by_class,
+    ids_by_class,
     logit_interval,
+    t_quantile,
 )
 
 RESAMPLES = 2000
 BLOCK_BASES = 10_000
-FEWEST_BLOCKS = 2  # needed for resampling
+FEWEST_BLOCKS = 2  # needed for an interval
 FEWEST_TRACKS = 5  # with fewer tracks, resampled medians are not informative
 _ROUNDING = 1e-12  # tolerance for metrics of resamples to count as equal
 # Most weights (rows × resamples) in memory at a time (float64: 32 MB).
 CHUNK = 4_000_000
 
 # Axes: N rows, M models, S seeds, R resamples, T tracks.
+
+
+def sequence_blocks(contigs: ArrayLike, starts: ArrayLike) -> Counts:
+    """Return ids (N,), from 0 without gaps, of the blocks of `BLOCK_BASES` bp in which intervals start.
+
+    Intervals are on `contigs` (N,), from `starts` (N,) in bp.
+    """
+    names = np.unique(np.asarray(contigs).astype(str), return_inverse=True)[1]
+    numbers = np.asarray(starts).astype(np.int64) // BLOCK_BASES
+    places = names * (numbers.max(initial=0) + 1) + numbers
+    found: Counts = np.unique(places, return_inverse=True)[1].astype(np.int64)
+    return found
 
 
 def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
@@ -73,7 +83,7 @@ def draws(generator: np.random.Generator, size: int, resamples: int, width: int)
 
 
 def draw_counts(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
-    """Yield how often each of `size` groups is drawn, as arrays (some resamples, size); see `draws`."""
+    """Yield how often each of `size` blocks is drawn, as arrays (some resamples, size); see `draws`."""
     for drawn in draws(generator, size, resamples, width):
         places = (drawn + size * np.arange(len(drawn))[:, None]).ravel()
         yield np.bincount(places, minlength=drawn.size).reshape(drawn.shape)
@@ -87,25 +97,43 @@ def percentile_interval(value: float, samples: Floats) -> Estimate:
     return Estimate(float(value), *np.percentile(defined, [2.5, 97.5]).tolist())
 
 
-def resampled_aurocs(
-    labels: ArrayLike, scores: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
-) -> Floats:
-    """Return AUROCs (M, R) of M models with scores (M, N) on resampled groups, the same for all models.
+class SampledMetrics(NamedTuple):
+    """A metric of M models on the same test data, such as one per seed, and its variation with the data.
 
-    Rows with the same id in `groups` (N,) are drawn together; labels (N,) are 0 and 1.
+    The squares of deviations, of a model or of a mean or difference of models, add up to its variance.
     """
-    table = np.asarray(scores)
-    steps = [Steps.of_rows(labels, row) for row in table]
-    if None in steps:  # a class is missing, for every model
-        return np.full((len(table), resamples), np.nan)
-    ranked = [WeightedRows.of(labels, row, one) for row, one in zip(table, steps, strict=True) if one]
-    names, codes = np.unique(np.asarray(groups), return_inverse=True)
-    generator = np.random.default_rng((seed, 1))
-    found = [np.empty((len(ranked), 0))]
-    for counts in draw_counts(generator, len(names), resamples, len(codes)):
-        weights = counts[:, codes].astype(np.float64)
-        found.append(np.stack([rows.aurocs(weights) for rows in ranked]))
-    return np.concatenate(found, axis=1)
+
+    values: Floats  # (M,)
+    deviations: Floats  # (M, U); U = 0: unknown
+    freedom: float = math.inf  # degrees of freedom of this variance
+
+    @classmethod
+    def of_resamples(cls, values: ArrayLike, resampled: Floats, freedom: float = math.inf) -> Self:
+        """Return metrics (M,) with their values on resampled data, (M, R)."""
+        known = resampled if resampled.shape[1] > 1 else resampled[:, :0]
+        centered = known - known.mean(axis=1, keepdims=True) if known.size else known
+        deviations = centered / math.sqrt(max(known.shape[1], 1))
+        return cls(np.asarray(values, np.float64), deviations, freedom)
+
+    def of(self, models: Sequence[int]) -> Self:
+        """Return the metrics of some models."""
+        return self._replace(values=self.values[models], deviations=self.deviations[models])
+
+    def minus(self, other: Self) -> Self:
+        """Return the differences to as many models, on the same data."""
+        return self._replace(values=self.values - other.values, deviations=self.deviations - other.deviations)
+
+
+def sampled_aurocs(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike) -> SampledMetrics:
+    """Return AUROCs of M models with scores (M, N), with the deviations of blocks (`block_spread`).
+
+    Labels (N,) are 0 and 1, of both classes; ids of `blocks` (N,) count from 0. Deviations are unknown if a
+    class is in a single block.
+    """
+    ids = ids_by_class(labels, blocks)
+    found = [block_spread(*by_class(labels, row), ids) for row in np.asarray(scores)]
+    values = np.array([auroc(labels, row).value for row in np.asarray(scores)])
+    return SampledMetrics(values, np.stack([one.deviations for one in found]), found[0].freedom)
 
 
 def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
@@ -122,40 +150,24 @@ def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPL
     return np.concatenate(found, axis=1)
 
 
-def gain(
-    first: ArrayLike,
-    second: ArrayLike,
-    first_resampled: Floats,
-    second_resampled: Floats,
-    bounds: tuple[float, float] = (-1.0, 1.0),
-) -> Estimate:
-    """Return the mean of `first` minus `second` (S,), metrics of models of the same seeds, with interval.
+def mean_over_seeds(found: SampledMetrics, bounds: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
+    """Return the mean of a metric, or of differences, over models that differ by seed, with a 95 % interval.
 
-    The 95 % interval is over test examples and seeds (over test examples alone for one seed), clipped to
-    `bounds`. Resampled metrics are (S, R). The interval is NaN if no resample is defined, and has zero width
-    if neither resamples nor seeds differ (see `with_width`).
+    The interval is over test data and seeds (over test data alone for one seed), clipped to `bounds`. It is
+    NaN if the variation with the data is unknown, and has zero width without variation (see `with_width`).
     """
-    differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-    return mean_over_seeds(differences, first_resampled - second_resampled, bounds)
-
-
-def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, float]) -> Estimate:
-    """Return the mean over seeds of metrics (S,), with an interval as in `gain`.
-
-    `resampled` has the metrics on resampled test examples (S, R).
-    """
-    value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
+    value, half = _half(found)
     if half is None:
         return Estimate(value)
     return Estimate(value, max(value - half, bounds[0]), min(value + half, bounds[1]))
 
 
-def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Estimate:
-    """Return the mean over seeds of AUROCs (S,), with a 95 % interval over rows and seeds on the logit scale.
+def mean_auroc(found: SampledMetrics, apart: Sequence[int]) -> Estimate:
+    """Return the mean of AUROCs as `mean_over_seeds`, with an interval on the logit scale.
 
-    `resampled` has the AUROCs on resampled groups, (S, R); `apart` is as in `uncertain`.
+    `apart` is as in `uncertain`.
     """
-    value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
+    value, half = _half(found)
     if not half or value in (0.0, 1.0):
         return uncertain(Estimate(value), apart)
     return logit_interval(value, half)
@@ -164,8 +176,8 @@ def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Es
 def uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
     """Return an AUROC whose resamples are all equal (which is not certainty), with the interval of `auroc`.
 
-    For separated classes, that interval is based on pairs that share no row; here, no group. `apart` has the
-    numbers of groups with positives and with negatives.
+    For separated classes, that interval is based on pairs that share no block. `apart` has the numbers of
+    blocks with positives and with negatives.
     """
     if value.value in (0.0, 1.0):
         labels = np.repeat([1, 0], apart)
@@ -178,25 +190,23 @@ def with_width(value: Estimate) -> Estimate:
     return Estimate(value.value) if value.low == value.high else value
 
 
-def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
-    """Return the mean of seeds' metrics (S,), and half the width of its interval, from resamples (R,).
+def _half(found: SampledMetrics) -> tuple[float, float | None]:
+    """Return the mean of metrics of models that differ by seed, and half the width of its interval.
 
-    The half width is None with fewer than two resamples, and 0 without variance.
+    The half width is None if the variation with the data is unknown, and 0 without variance.
     """
-    value, seeds = float(values.mean()), len(values)
-    moved = resampled[~np.isnan(resampled)]
-    if len(moved) < 2:
+    value, seeds = float(found.values.mean()), len(found.values)
+    mean = found.deviations.mean(axis=0)
+    if not mean.size:
         return value, None
-    of_rows = float(moved.var()) if np.ptp(moved) > _ROUNDING else 0.0
-    of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    if max(of_rows, of_seeds) <= _ROUNDING**2:
+    of_data = float(mean @ mean) if np.ptp(mean) > _ROUNDING else 0.0
+    of_seeds = float(found.values.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    if max(of_data, of_seeds) <= _ROUNDING**2:
         return value, 0.0
-    quantile = Z95
-    if of_seeds:  # Student's t, because the variance is from few seeds
-        from scipy.special import stdtrit
-
-        quantile = float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))
-    return value, quantile * math.sqrt(of_rows + of_seeds)
+    halves = t_quantile(found.freedom) ** 2 * of_data
+    if of_seeds:
+        halves += t_quantile(seeds - 1) ** 2 * of_seeds
+    return value, math.sqrt(halves)
 
 
 class Rate(NamedTuple):
@@ -207,20 +217,13 @@ class Rate(NamedTuple):
 
 
 def bits_per_base(
-    bits: Mapping[str, ArrayLike],
-    bases: ArrayLike,
-    blocks: ArrayLike,
-    model: str,
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    bits: Mapping[str, ArrayLike], bases: ArrayLike, blocks: ArrayLike, model: str
 ) -> dict[str, Rate]:
     """Return bits per base of each predictor from `bits` (N,) of masked tokens, which cover `bases` (N,).
 
     `blocks` (N,) are the ids of the tokens' blocks of sequence. Differences are relative to `model`, one of
-    the predictors, whose own difference is undefined. With one block there are no intervals (NaN); with fewer
-    than about twenty, they are too narrow. `ValueError`: unknown model, no token, different lengths, or
-    non-finite bits.
+    the predictors, whose own difference is undefined. With one block there are no intervals (NaN).
+    `ValueError`: unknown model, no token, different lengths, or non-finite bits.
     """
     if model not in bits:
         raise ValueError(f"no predictor {model!r} (found: {', '.join(bits)})")
@@ -233,41 +236,33 @@ def bits_per_base(
             raise ValueError(f"{name} has a value that is not finite")
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one masked token")
-    rates, drawn = resampled_rates(list(values.values()), covered, ids, seed=seed, resamples=resamples)
-    place = [*values].index(model)
+    rates, own = sampled_rates(list(values.values()), covered, ids), [*values].index(model)
     return {
         name: Rate(
-            percentile_interval(rates[index], drawn[:, index]),
+            mean_over_seeds(rates.of([place]), (0.0, math.inf)),
             UNDEFINED
             if name == model
-            else percentile_interval(rates[place] - rates[index], drawn[:, place] - drawn[:, index]),
+            else mean_over_seeds(rates.of([own]).minus(rates.of([place])), (-math.inf, math.inf)),
         )
-        for index, name in enumerate(values)
+        for place, name in enumerate(values)
     }
 
 
-def resampled_rates(
-    bits: Sequence[ArrayLike],
-    bases: ArrayLike,
-    blocks: ArrayLike,
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> tuple[Floats, Floats]:
-    """Return bits per base (M,) of M predictors, and those on resampled blocks (R, M), with the same draws.
+def sampled_rates(bits: Sequence[ArrayLike], bases: ArrayLike, blocks: ArrayLike) -> SampledMetrics:
+    """Return bits per base of M predictors, with the deviations of blocks; see `bits_per_base`.
 
-    A single block cannot be resampled: R is 0. `bits` has M rows of masked tokens; see `bits_per_base`.
+    `bits` has M rows of masked tokens. Deviations are unknown with a single block.
     """
-    found, which = np.unique(np.asarray(blocks), return_inverse=True)
-    columns = [np.bincount(which, row, minlength=len(found)) for row in (*bits, bases)]
-    sums = np.stack(columns, axis=1).astype(np.float64)  # (blocks, predictors + 1)
-    whole, count = sums.sum(0), len(sums)
-    rates = [np.zeros((0, len(whole) - 1))]
-    resamples = resamples if count >= FEWEST_BLOCKS else 0
-    for weights in draw_counts(np.random.default_rng(seed), count, resamples, count):
-        totals = weights @ sums
-        rates.append(totals[:, :-1] / totals[:, -1:])
-    return whole[:-1] / whole[-1], np.concatenate(rates)
+    which = np.unique(np.asarray(blocks), return_inverse=True)[1]
+    by_block = np.stack([np.bincount(which, np.asarray(row, np.float64)) for row in (*bits, bases)])
+    covered = by_block[-1] / by_block[-1].sum()
+    rates = by_block[:-1].sum(axis=1) / by_block[-1].sum()
+    deviations = by_block[:-1] / by_block[-1].sum() - rates[:, None] * covered
+    effective = 1 / float(covered @ covered)
+    if len(covered) < FEWEST_BLOCKS:
+        return SampledMetrics(rates, deviations[:, :0])
+    freedom = max(effective, FEWEST_BLOCKS) - 1
+    return SampledMetrics(rates, deviations * math.sqrt((freedom + 1) / freedom), freedom)
 
 
 THRESHOLD = 0.5
@@ -298,13 +293,13 @@ def binary_metrics(
     probabilities: ArrayLike,
     seed: int = 0,
     *,
-    groups: ArrayLike | None = None,
+    blocks: ArrayLike | None = None,
     resamples: int = 1000,
 ) -> BinaryMetrics:
     """Evaluate `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    The interval of AUROC is DeLong's; the others are percentiles of a bootstrap. Rows with the same id in
-    `groups` (N,), such as a promoter and the negative derived from it, are drawn together. AUPRC is average
+    The interval of AUROC is that of `auroc`; the others are percentiles of a bootstrap. Rows with the same id
+    in `blocks` (N,) may vary together and are drawn together; None: rows are independent. AUPRC is average
     precision. F1 and MCC call rows from 0.5 on positive; both are 0 without such rows. `ValueError`: shapes
     differ, a label is not 0 or 1, or a probability is NaN.
     """
@@ -316,9 +311,9 @@ def binary_metrics(
     if steps is None:
         note = auroc_note(positives, n - positives, UNDEFINED)
         return BinaryMetrics(n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note)
-    names = np.arange(n) if groups is None else np.asarray(groups)
+    names = np.arange(n) if blocks is None else np.asarray(blocks)
     if names.shape != (n,):
-        raise ValueError(f"groups must have one id per row, shape ({n},), found {names.shape}")
+        raise ValueError(f"blocks must have one id per row, shape ({n},), found {names.shape}")
     ids = np.unique(names, return_inverse=True)[1]
     rows, called = WeightedRows.of(y, p, steps), p >= THRESHOLD
     whole = weighted_metrics(rows, called, np.ones((1, n)))[:, 0]
@@ -326,9 +321,30 @@ def binary_metrics(
     for counts in draw_counts(np.random.default_rng(seed), int(ids.max()) + 1, resamples, n):
         drawn.append(weighted_metrics(rows, called, counts[:, ids].astype(np.float64)))
     precision, f1, mcc = map(percentile_interval, whole.tolist(), np.concatenate(drawn, axis=1))
-    area = auroc_of(steps)
+    spread = None if blocks is None else block_spread(*by_class(y, p), ids_by_class(y, ids))
+    area = auroc_of(steps, spread)
     note = auroc_note(positives, n - positives, area)
     return BinaryMetrics(n, positives, *area, *precision, *f1, *mcc, note)
+
+
+class WeightedRows(NamedTuple):
+    """Rows of two classes, prepared for counting under many weights at once."""
+
+    steps: Steps
+    positives: NDArray[np.intp]  # (m,) row indices by decreasing score
+    negatives: NDArray[np.intp]  # (n,) row indices by decreasing score
+
+    @classmethod
+    def of(cls, labels: ArrayLike, scores: ArrayLike, steps: Steps) -> WeightedRows:
+        """Prepare rows (N,) with their steps."""
+        y, order = np.asarray(labels).astype(bool), np.argsort(-np.asarray(scores, np.float64), kind="stable")
+        return cls(steps, order[y[order]], order[~y[order]])
+
+    def counts(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return `true`, `above` and `false` of the steps, (R, D), for rows under `weights` (R, N)."""
+        true = np.cumsum(weights[:, self.positives], axis=1)[:, self.steps.true - 1]
+        passed = np.pad(np.cumsum(weights[:, self.negatives], axis=1), ((0, 0), (1, 0)))
+        return true, passed[:, self.steps.above], passed[:, self.steps.false]
 
 
 def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Floats) -> Floats:

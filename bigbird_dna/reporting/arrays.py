@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
-from bigbird_dna.disk.foreign import open_parquet, read_frame
+from bigbird_dna.disk.foreign import check_cells, open_parquet, read_frame
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.dataset import COLUMNS
+from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.track_array import (
     TrackArray,
     Values,
@@ -79,6 +81,26 @@ def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackA
             f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, but {labels} has {rows:,} × {tracks:,}"
         )
     return array
+
+
+def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | None:
+    """Return the ids (N,) of the blocks of the genome (`sequence_blocks`) in which the rows of labels are.
+
+    `bins` is the table of the rows, such as `bins.parquet` of a data set. None: the columns `contig` and
+    `start` of `labels`, and no blocks without these. `DataError`: `bins` is not such a table, or has another
+    number of rows; a contig or start is missing or not a whole number.
+    """
+    table, path = labels.intervals, Path(labels.path)
+    if bins is not None:
+        table, path = read_frame(bins), bins
+        if list(table.columns) != COLUMNS:
+            raise DataError(f"{bins}: not a table of bins with the columns {', '.join(COLUMNS)}")
+        if len(table) != labels.rows:
+            raise DataError(f"{bins}: {len(table):,} bins, but {labels.path} has {labels.rows:,}")
+    if table is None or not {"contig", "start"} <= {*table.columns}:
+        return None
+    check_cells(path, table, ("contig",), ("start",))
+    return sequence_blocks(table["contig"].to_numpy(), table["start"].to_numpy())
 
 
 def _parquet_array(path: Path) -> TrackArray:

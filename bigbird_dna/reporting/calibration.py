@@ -57,7 +57,7 @@ class SetProbabilities(NamedTuple):
 
     negative_set: str
     labels: NDArray[np.int64]  # (N,)
-    pairs: NDArray[np.int64]  # (N,)
+    blocks: NDArray[np.int64]  # (N,)
     negative_weight: float
     probabilities: Mapping[str, Floats]
 
@@ -73,14 +73,14 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
     if (beside / FILE).is_file():
         weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
         versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(np.float64)
-    return SetProbabilities(negative_set, rows.labels, rows.pairs, rows.negative_weight, versions)
+    return SetProbabilities(negative_set, rows.labels, rows.blocks, rows.negative_weight, versions)
 
 
 def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
     """Return one row per negative set and kind of probabilities, with `calibration_metrics`."""
     rows = []
     for one in held:
-        weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
+        weighting: dict[str, Any] = {"blocks": one.blocks, "negative_weight": one.negative_weight}
         for name, values in one.probabilities.items():
             found = calibration_metrics(one.labels, values, **weighting)
             rows.append((one.negative_set, name, len(values), int(one.labels.sum()), *found))

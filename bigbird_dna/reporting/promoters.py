@@ -106,18 +106,19 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
     If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
-    those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together. Several
+    those of its noncoding stratum (`AlignedPredictions.noncoding`). Intervals are over blocks. Several
     controls have one row: the mean, and instead of an interval the lowest and the highest value.
     """
     rows: list[tuple[Any, ...]] = []
     for stratum, comparison in (part for one in comparisons for part in one.strata()):
         controls: list[tuple[Any, ...]] = []
         for name, scores in comparison.scores.items():
-            *values, note = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
+            *values, note = binary_metrics(comparison.labels, scores, seed, blocks=comparison.blocks)
             for baseline in DIFFERENCES:
                 lead = UNDEFINED
                 if baseline in comparison.scores and name != baseline:
-                    lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
+                    others = comparison.scores[baseline]
+                    lead = auroc_difference(comparison.labels, scores, others, comparison.blocks).estimate
                 values += lead
             row = (comparison.negative_set, stratum, name, *values, note)
             (controls if is_control(name) else rows).append(row)

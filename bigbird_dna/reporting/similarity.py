@@ -82,7 +82,7 @@ def _promoter_table(
         for name, chosen in strata.parts(largest[codes]):
             for model, scores in compared.scores.items():
                 metrics = binary_metrics(
-                    compared.labels[chosen], scores[chosen], groups=compared.pairs[chosen]
+                    compared.labels[chosen], scores[chosen], blocks=compared.blocks[chosen]
                 )._asdict()
                 rows.append({"negative_set": negative_set, "similarity": name, "model": model, **metrics})
     return pd.DataFrame(rows)[SCHEMA.names]

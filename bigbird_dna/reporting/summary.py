@@ -228,7 +228,7 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                     lead = _estimate(line, column)
                     if not math.isnan(lead.value):
                         figure = f"AUROC, {_MINUS}{_PREDICTORS[baseline]}"
-                        last.append(SummaryRow(section, figure, *lead, "paired DeLong"))
+                        last.append(SummaryRow(section, figure, *lead, "paired"))
             elif line["model"] in _PREDICTORS:
                 notes = ["chance is 0.5", line["note"]] if line["model"] == CONTROL else []
                 note = "; ".join(filter(None, notes))
@@ -278,11 +278,11 @@ def lead_rows(source: Path) -> list[SummaryRow]:
         if name == PUBLISHED:
             continue
         lead, other, title = f"{_LEAD}{name}", f"auroc_{name}", _predictor_name(name)
-        known = with_types(source, table, Schema.of(f"estimate {lead}; metric {other}"))
+        known = with_types(source, table, Schema.of(f"estimate {lead}; metric p_{name} {other}"))
         known = known[known[lead].notna()]
         groups = {str(group): part for group, part in known.groupby("group", sort=False)}
         for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
-            certain = part[discoveries(*(part[f"{lead}{end}"] for end in ENDS))][lead]
+            certain = part[discoveries(part[f"p_{name}"])][lead]
             above, below = (certain > 0).sum(), (certain < 0).sum()
             note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
             figure = f"median AUROC, {_MINUS}{title}"

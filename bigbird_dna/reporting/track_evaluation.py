@@ -22,12 +22,15 @@ from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Counts,
+    Difference,
     Estimate,
     Steps,
+    auroc,
     auroc_difference,
     auroc_note,
     auroc_of,
     average_precision,
+    discoveries,
     thin_curve,
 )
 from bigbird_dna.reporting.track_array import TrackArray
@@ -50,9 +53,9 @@ PUBLISHED = "published"
 class TrackComparison(NamedTuple):
     """Metrics of another predictor on the same rows of a track."""
 
-    auroc: Estimate
+    auroc: float
     auprc: float
-    lead: Estimate  # AUROC of the evaluated predictions minus this AUROC, with DeLong's paired interval
+    lead: Difference  # AUROC of the evaluated predictions minus this AUROC, with a paired interval
 
 
 class EvaluatedTrack(NamedTuple):
@@ -84,11 +87,13 @@ def evaluate_tracks(
     compare: Mapping[str, TrackArray],
     names: tuple[str, ...],
     threads: int = 0,
+    blocks: NDArray[np.int64] | None = None,
 ) -> list[EvaluatedTrack]:
     """Evaluate every track of `predictions`, and of the predictors in `compare`, with `labels`.
 
-    Errors as in `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per
-    core, up to four. Infinite scores rank first or last, with a warning in the log.
+    Intervals are over the blocks of the rows, `blocks` (N,); None: over rows (DeLong). Errors as in
+    `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per core, up to
+    four. Infinite scores rank first or last, with a warning in the log.
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
     predictors = [predictions, *compare.values()]
@@ -96,7 +101,7 @@ def evaluate_tracks(
     def evaluate_slice(first: int, last: int) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
         read = read_slice(predictors, labels, first, last, names)
         rows = zip(*read.scores, read.labels, strict=True)
-        return [_evaluate([*scores], own, tuple(compare)) for *scores, own in rows], read.infinite
+        return [_evaluate([*scores], own, tuple(compare), blocks) for *scores, own in rows], read.infinite
 
     with ThreadPoolExecutor(threads) as pool:
         bounds = slice_bounds(predictors, labels, threads)
@@ -113,11 +118,17 @@ def evaluate_tracks(
     return [one for evaluated, _ in results for one in evaluated]
 
 
-def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:
+def _evaluate(
+    scores: list[NDArray[Any]],
+    labels: NDArray[np.int8],
+    others: Sequence[str],
+    blocks: NDArray[np.int64] | None,
+) -> EvaluatedTrack:
     if labels.min() < 0:
         measured = labels >= 0
         labels = labels[measured]
         scores = [column[measured] for column in scores]
+        blocks = None if blocks is None else blocks[measured]
     positive = labels.view(np.bool_)
     m = int(np.count_nonzero(positive))
     n = len(labels) - m
@@ -127,14 +138,14 @@ def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequ
     steps, *theirs = (Steps.of(column[positive], column[negative]) for column in scores)
     compared = {
         name: TrackComparison(
-            auroc_of(other),
+            auroc_of(other).value,
             float(average_precision(other.true, other.false)),
-            auroc_difference(positive, scores[0], column),
+            auroc_difference(positive, scores[0], column, blocks),
         )
         for name, other, column in zip(others, theirs, scores[1:], strict=True)
     }
-    area, precision = auroc_of(steps), float(average_precision(steps.true, steps.false))
-    curve = thin_curve(steps, CURVE_POINTS)
+    area = auroc_of(steps) if blocks is None else auroc(positive, scores[0], blocks)
+    precision, curve = float(average_precision(steps.true, steps.false)), thin_curve(steps, CURVE_POINTS)
     return EvaluatedTrack(m, n, area, precision, compared, curve, auroc_note(m, n, area))
 
 
@@ -226,7 +237,7 @@ def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[st
     return chunk
 
 
-_NOT_COMPARED = TrackComparison(UNDEFINED, np.nan, UNDEFINED)
+_NOT_COMPARED = TrackComparison(np.nan, np.nan, Difference())
 
 
 def tracks_schema(others: Sequence[str]) -> Schema:
@@ -237,13 +248,17 @@ def tracks_schema(others: Sequence[str]) -> Schema:
         if name == PUBLISHED:
             groups.append(f"metric {other_auroc(name)} delta_{name}")
         else:
-            groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}"]
+            groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}; metric p_{name}"]
     return Schema.of(*groups, key=["track"])
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
-    medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
+    medians = (
+        f"metric median_auroc_{name} median_delta_{name}"
+        + ("" if name == PUBLISHED else f"; count better_{name} worse_{name}")
+        for name in others
+    )
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
     return Schema.of("text group; count tracks", own, "count n_excluded", *medians, key=["group"])
 
@@ -257,7 +272,7 @@ def tracks_table(
 ) -> pd.DataFrame:
     """Return one row per track, in order, with the columns of `tracks_schema`.
 
-    `delta_NAME` is the AUROC minus that of NAME (a predictor in `compare`, with DeLong's paired interval, or
+    `delta_NAME` is the AUROC minus that of NAME (a predictor in `compare`, with a paired interval, or
     "published"). An additional column `counted` is true for tracks included in the metrics of their group:
     those with both classes and at least `min_positives` positives.
     """
@@ -274,13 +289,16 @@ def tracks_table(
             row += [published[place], j.auroc.value - published[place]]
         for name in compare:
             other = j.compared.get(name, _NOT_COMPARED)
-            row += [other.auroc.value, other.auprc, *other.lead]
+            row += [other.auroc, other.auprc, *other.lead]
         rows.append(row)
     return pd.DataFrame(rows, columns=names)
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
-    """Return medians and means over the counted tracks by group, and over all tracks if several groups."""
+    """Return medians and means over the counted tracks by group, and over all tracks if several groups.
+
+    `better_NAME` and `worse_NAME` are the numbers of tracks with a significant difference to NAME.
+    """
     groups = list(dict.fromkeys(table["group"]))
     parts: list[tuple[str, pd.DataFrame]] = [(g, table[table["group"] == g]) for g in groups]
     if len(groups) > 1 and ALL not in groups:
@@ -293,7 +311,11 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
         row += [found for name in ("auroc", "auprc") for found in (kept[name].median(), kept[name].mean())]
         row.append(len(part) - len(kept))
         for name in others:
-            row += [kept[other_auroc(name)].median(), kept[f"delta_{name}"].median()]
+            leads = kept[f"delta_{name}"]
+            row += [kept[other_auroc(name)].median(), leads.median()]
+            if name != PUBLISHED:
+                certain = leads[discoveries(kept[f"p_{name}"])]
+                row += [int((certain > 0).sum()), int((certain < 0).sum())]
         rows.append(row)
     return pd.DataFrame(rows, columns=groups_schema(others).names)
 

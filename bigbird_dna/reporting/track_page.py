@@ -52,6 +52,7 @@ class TrackPage:
     groups: pd.DataFrame
     curves: Sequence[Counts | None]
     rows: int
+    blocks: int  # blocks of the genome that the rows are in; 0 if unknown
     compare: Sequence[str]
     sources: Sequence[SourceFile]
     command: str

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.tables import Column, Schema, read_text_table, with_types, write_table
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.arrays import open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
     TRACK_CALIBRATION,
     median_line,
@@ -67,10 +68,12 @@ def auc_report(
     threads: int = 0,
     command: str = "",
     calibration: str | Path | None = None,
+    bins: str | Path | None = None,
 ) -> AucReport:
     """Evaluate predictions per track, and write tables and a page to `output` atomically.
 
-    AUROC has DeLong's interval (`auroc`). AUROC and average precision are undefined for a track of one class.
+    AUROC has the interval of `metrics.auroc.auroc`, over blocks of the genome if the rows' positions are
+    known. AUROC and average precision are undefined for a track of one class.
 
     Parameters
     ----------
@@ -81,12 +84,14 @@ def auc_report(
     of each column, as a table (`read_tracks`) or its rows; None: column
         names of the arrays, in one group.
     published : a table of AUROCs to compare with (`read_published`); None: those of `tracks`, if any.
-    compare : name → array of another predictor; differences have DeLong's paired interval.
+    compare : name → array of another predictor; differences have a paired interval.
     min_positives : tracks with fewer positives are excluded from the metrics of their group.
     title, command : title of the page, and the command that made it.
     threads : 0: one per core, up to four.
     calibration : `calibration.json` of the model; probabilities are then evaluated before and after
         calibration, in `track_calibration.tsv` and `.svg`, and on the page; None: no evaluation.
+    bins : the table of the rows, such as `bins.parquet` of a data set; None: the columns `contig` and `start`
+        of `labels`. Without positions, rows count as independent.
 
     Raises
     ------
@@ -98,7 +103,7 @@ def auc_report(
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output, compare = Path(output), dict(compare or {})
-    given = (predictions, labels, *compare.values(), tracks, published, calibration)
+    given = (predictions, labels, *compare.values(), tracks, published, calibration, bins)
     paths = (str(one).partition("::")[0] for one in given if isinstance(one, (str, Path)))
     check_directory(output, [*map(Path, paths)])
     maps = None if calibration is None else read_calibration(Path(calibration))
@@ -110,7 +115,8 @@ def auc_report(
         )
     known = _tracks(tracks, [truth, first, *others.values()])
     figures = _published(published, known)
-    evaluated = evaluate_tracks(first, truth, others, tuple(track.name for track in known), threads)
+    blocks = read_blocks(None if bins is None else Path(bins), truth)
+    evaluated = evaluate_tracks(first, truth, others, tuple(track.name for track in known), threads, blocks)
     table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
     held = None if maps is None else track_calibration_table(first, truth, maps, known, threads or 1)
     files = {"predictions": predictions, "labels": labels, **compare}
@@ -121,8 +127,9 @@ def auc_report(
         groups=groups_table(table, tuple(compare)),
         curves=[one.curve for one in evaluated],
         rows=truth.rows,
+        blocks=0 if blocks is None else len(np.unique(blocks)),
         compare=tuple(compare),
-        sources=_sources(files, tracks, published, calibration),
+        sources=_sources(files, tracks, published, calibration, bins),
         command=command,
         version=version("bigbird-dna"),
         min_positives=min_positives,

@@ -22,9 +22,10 @@ from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, open_lines, write_table
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.fields import check_name, decimal, quoted
+from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
 from bigbird_dna.metrics.auroc import Floats, auroc
+from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class KnownEffect(NamedTuple):
     """
 
     contig: str
+    position: int  # 1-based
     track: str
     category: str
     effect: str
@@ -115,8 +117,11 @@ def read_known_effects(
             if delta is None or log_odds is None:
                 wrong = " and ".join(map(quoted, texts))
                 raise DataError(f"{allele.where}: {named.track}: expected numbers, found {wrong}")
-            effect = KnownEffect(allele.key[0], named.track, named.category, named.effect, delta, log_odds)
-            found.variants.append(effect)
+            contig, text, *_ = allele.key
+            if (position := whole_number(text)) is None:
+                raise DataError(f"{allele.where}: position {quoted(text)} is not a whole number")
+            truth_of_track = named.track, named.category, named.effect
+            found.variants.append(KnownEffect(contig, position, *truth_of_track, delta, log_odds))
     unmatched = sum(map(len, known.values())) if known else 0
     if unmatched:
         found.left_out["not in the scored file"] = unmatched
@@ -310,10 +315,11 @@ def variant_table(
                 if own.any():
                     subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
     deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
+    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
     directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
     table = []
     for name, rows, signs in subsets:
-        areas = auroc(has[rows], np.abs(deltas[rows]))
+        areas = auroc(has[rows], np.abs(deltas[rows]), blocks[rows])
         other = auroc(has[rows], np.abs(log_odds[rows])).value
         directed = signs & (directions != 0)
         right = math.nan

@@ -17,7 +17,7 @@ import torch
 from benchmarks.machine import describe_machine
 from bigbird_dna.training.distributed import chosen_precision
 
-from .results import DATA, Row
+from .results import DATA, ROOT, Row
 
 MOST_ROWS = 1000  # of a stored table
 
@@ -46,19 +46,24 @@ def _tables(results: Path) -> Iterator[tuple[str, list[Row]]]:
             yield place.replace("/", "_"), [json.loads(path.read_text(encoding="utf-8"))]
 
 
-def collect(results: Path, command: str, minutes: float | None) -> dict[str, Any]:
-    """The tables of a run's directory, with the machine that this is called on."""
+def header(date: datetime.date, command: str, minutes: float | None, where: Path = ROOT) -> Row:
+    """Properties of a run: the machine that this is called on, and the commit of the checkout `where`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kept = ("cpu", "instructions", "cores", "gpu")
     machine = {key: value for key, value in describe_machine(device).items() if key in kept and value}
     machine["precision"] = chosen_precision(device, "auto")
     commit = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"], cwd=results, capture_output=True, text=True
+        ["git", "rev-parse", "--short=8", "HEAD"], cwd=where, capture_output=True, text=True
     )
+    header = {"date": f"{date}", "commit": commit.stdout.strip() or None, "machine": machine}
+    return header | {"minutes": minutes, "command": f"$ {command}"}
+
+
+def collect(results: Path, command: str, minutes: float | None) -> Row:
+    """The tables of a run's directory, with the machine that this is called on."""
     ended = max(path.stat().st_mtime for path in (results / "report").rglob("*.tsv"))
     date = datetime.datetime.fromtimestamp(ended, datetime.UTC).date()
-    header = {"date": f"{date}", "commit": commit.stdout.strip() or None, "machine": machine}
-    return {**header, "minutes": minutes, "command": f"$ {command}", "tables": dict(_tables(results))}
+    return header(date, command, minutes, results) | {"tables": dict(_tables(results))}
 
 
 def dumped(document: Mapping[str, Any]) -> str:
@@ -76,6 +81,11 @@ def dumped(document: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+def write_run(name: str, document: Mapping[str, Any]) -> None:
+    """Write the JSON file of a run."""
+    (DATA / f"{name}.json").write_text(dumped(document), encoding="utf-8")
+
+
 def main() -> None:
     """Write the JSON file of a run."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.collect")
@@ -85,7 +95,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="duration of the run")
     given = parser.parse_args()
     document = collect(given.results, given.command, given.minutes)
-    (DATA / f"{given.name}.json").write_text(dumped(document), encoding="utf-8")
+    write_run(given.name, document)
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words += ["--compare", f"kmers={home / 'kmers.npy'}", "-o", home / "chromatin"]
     run(*words)
     variants = [
-        KnownEffect(f"c{n % 2}", "NEAR", "", ("loss", "none")[n < 6], (-1) ** n * n / 20, n)
+        KnownEffect(f"c{n % 2}", 30_000 * n + 1, "NEAR", "", ("loss", "none")[n < 6], (-1) ** n * n / 20, n)
         for n in range(12)
     ]
     write_tsv(home / "variants.tsv", variant_table(variants, ["c1"]))

@@ -1,6 +1,7 @@
 """AUROC and its interval by definition, pair by pair; curves and other metrics against scikit-learn."""
 
 import math
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
+from scipy.stats import t as student
 from sklearn.metrics import (
     average_precision_score,
     f1_score,
@@ -22,7 +24,6 @@ from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Z95,
     Steps,
-    WeightedRows,
     auroc,
     auroc_difference,
     auroc_note,
@@ -31,7 +32,7 @@ from bigbird_dna.metrics.auroc import (
     precision_recall,
     thin_curve,
 )
-from bigbird_dna.metrics.resampling import binary_metrics, weighted_metrics
+from bigbird_dna.metrics.resampling import WeightedRows, binary_metrics, weighted_metrics
 from tests.golden.messages import fails, message
 
 # Few distinct scores, so that ties are common.
@@ -107,7 +108,7 @@ def test_areas_are_those_of_scikit_learn(m, n, digits, dtype):
 def test_paired_difference_counts_pairs(rows):
     labels, first, second = columns(rows)
     (a10, a01), (b10, b01) = components(labels, first), components(labels, second)
-    found = auroc_difference(labels, first, second)
+    found = auroc_difference(labels, first, second).estimate
     assert found.value == pytest.approx(a10.mean() - b10.mean(), abs=1e-12)
     if min(len(a10), len(a01)) == 1:
         assert math.isnan(found.low) and math.isnan(found.high)
@@ -120,6 +121,96 @@ def test_paired_difference_counts_pairs(rows):
     half = Z95 * math.sqrt(variance(a10 - b10, a01 - b01))
     expected = max(found.value - half, -1), min(found.value + half, 1)
     assert found[1:] == pytest.approx(expected, abs=1e-12)
+
+
+# Over blocks
+
+
+def half_over_blocks(v10, v01, labels, blocks):
+    """Half the width of an interval from the components' sums by block, one by one."""
+    y = np.asarray(labels)
+    sums = []
+    for block in set(blocks):
+        inside = np.asarray(blocks) == block
+        own = [(v[inside[y == label]] - v.mean()).sum() / len(v) for v, label in ((v10, 1), (v01, 0))]
+        sums.append(sum(own))
+    effective = []
+    for label in (0, 1):
+        rows = Counter(block for block, one in zip(blocks, y, strict=True) if one == label)
+        effective.append(sum(rows.values()) ** 2 / sum(n**2 for n in rows.values()))
+    k = max(2, min(effective))
+    return student.ppf(0.975, k - 1) * math.sqrt(np.square(sums).sum() * k / (k - 1))
+
+
+@PROPERTY
+@given(ROWS, st.integers(1, 6), st.randoms())
+def test_the_interval_over_blocks_is_that_of_sums_by_block(rows, count, random):
+    labels, scores, second = columns(rows)
+    blocks = np.array([random.randrange(count) for _ in rows])
+    found = auroc(labels, scores, blocks)
+    lead = auroc_difference(labels, scores, second, blocks).estimate
+    (a10, a01), (b10, b01) = components(labels, scores), components(labels, second)
+    assert (found.value, lead.value) == (
+        auroc(labels, scores).value,
+        auroc_difference(labels, scores, second).value,
+    )
+    k = min(len(set(blocks[labels == label])) for label in (0, 1))
+    if k == 1:
+        assert all(map(math.isnan, (*found[1:], *lead[1:])))
+        return
+    if not math.isnan(found.low) and found.value not in (0, 1):
+        half = half_over_blocks(a10, a01, labels, blocks) / (found.value * (1 - found.value))
+        ends = expit(logit(found.value) - half), expit(logit(found.value) + half)
+        assert found[1:] == pytest.approx(ends, abs=1e-7)
+    if found.value in (0, 1):
+        assert found[1:] == pytest.approx(
+            tuple(binomtest(round(found.value * k), k).proportion_ci(0.95, "exact"))
+        )
+    if not math.isnan(lead.low) and lead.low < lead.high:
+        half = half_over_blocks(a10 - b10, a01 - b01, labels, blocks)
+        assert lead[1:] == pytest.approx((max(lead.value - half, -1), min(lead.value + half, 1)), abs=1e-7)
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_copies_of_a_row_in_its_block_add_nothing(copies):
+    """Of rows that count as independent, the interval becomes narrower."""
+    labels, scores = binormal(np.random.default_rng(4), 40, 60, 0.8)
+    blocks, other = np.arange(100) // 2, scores + np.random.default_rng(5).normal(size=100)
+    many = [np.tile(x, copies) for x in (labels, scores, other, blocks)]
+    assert auroc(many[0], many[1], many[3]) == pytest.approx(auroc(labels, scores, blocks))
+    assert auroc_difference(*many) == pytest.approx(auroc_difference(labels, scores, other, blocks))
+    alone, together = auroc(labels, scores), auroc(*many[:2])
+    assert together.high - together.low < 0.8 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_intervals_over_blocks_cover_the_truth_of_rows_that_vary_together(rare):
+    """Where DeLong's does not: positives in other blocks than negatives, or rare and clustered."""
+    rng, area, covered = np.random.default_rng(6), 0.8, np.zeros(2)
+    studies = 300
+    for _ in range(studies):
+        blocks = np.repeat(np.arange(120), 10)
+        chance = rng.beta(0.02, 0.4, 120) if rare else np.arange(120) % 2
+        labels = (rng.random(len(blocks)) < chance[blocks]).astype(int)
+        scores = norm.ppf(area) * math.sqrt(2) * labels
+        scores = (
+            scores + math.sqrt(0.3) * rng.normal(size=120)[blocks] + math.sqrt(0.7) * rng.normal(size=1200)
+        )
+        for number, ids in enumerate((blocks, None)):
+            low, high = auroc(labels, scores, ids)[1:]
+            covered[number] += low <= area <= high
+    ours, delong = covered / studies
+    assert 0.91 < ours < 0.985 and delong < 0.85
+
+
+def test_all_positives_in_one_block_have_no_interval():
+    labels, blocks = np.repeat([1, 0], [5, 20]), np.repeat(np.arange(5), 5)
+    scores = np.random.default_rng(7).normal(size=25)
+    found = binary_metrics(labels, scores, resamples=10, blocks=blocks)
+    assert math.isnan(found.auroc_low) and message(found.note)
+    assert math.isnan(auroc_difference(labels, scores, -scores, blocks).low)
+    with fails(ValueError, "(24,)"):
+        auroc(labels, scores, blocks[1:])
 
 
 @pytest.mark.parametrize(
@@ -180,7 +271,7 @@ def test_where_the_variance_says_nothing_a_note_does(labels, scores, expected):
     ],
 )
 def test_a_difference_without_variance_is_certain_of_one_ranking_alone(first, second, value, ends):
-    found = auroc_difference([1, 1, 0, 0], first, second)
+    found = auroc_difference([1, 1, 0, 0], first, second).estimate
     assert found == pytest.approx((value, ends, ends), nan_ok=True)
     assert all(map(math.isnan, auroc_difference([1] * 4, first, second)))
 
@@ -202,7 +293,7 @@ def test_infinite_scores_are_ranked():
     ],
 )
 def test_bad_rows(labels, scores, groups):
-    calls = [partial(binary_metrics, groups=groups)]
+    calls = [partial(binary_metrics, blocks=groups)]
     if groups is None and 2 not in labels:
         calls += [auroc, lambda y, x: auroc_difference(y, x, x)]
     for call in calls:
@@ -269,15 +360,17 @@ def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(ro
     weights[[labels.argmax(), labels.argmin()]] += 1
 
     def expected(y, p):
-        rates = roc_auc_score(y, p), average_precision_score(y, p)
-        return *rates, f1_score(y, p >= 0.5, zero_division=0), matthews_corrcoef(y, p >= 0.5)
+        called = p >= 0.5
+        metrics = f1_score(y, called, zero_division=0), matthews_corrcoef(y, called)
+        return average_precision_score(y, p), *metrics
 
     found = binary_metrics(labels, scores, resamples=20)
     assert (found.n, found.positives) == (len(rows), labels.sum())
-    assert (found.auroc, found.auprc, found.f1, found.mcc) == pytest.approx(expected(labels, scores))
+    assert found.auroc == pytest.approx(roc_auc_score(labels, scores))
+    assert (found.auprc, found.f1, found.mcc) == pytest.approx(expected(labels, scores))
     counted = WeightedRows.of(labels, scores, Steps.of_rows(labels, scores))
     some = np.stack([weights, 0 * weights, 1 - labels]).astype(float)
-    found = [counted.aurocs(some), *weighted_metrics(counted, scores >= 0.5, some)]
+    found = weighted_metrics(counted, scores >= 0.5, some)
     repeated = expected(np.repeat(labels, weights), np.repeat(scores, weights))
     assert [row[0] for row in found] == pytest.approx(repeated)
     assert np.isnan([row[1:] for row in found]).all()
@@ -302,8 +395,8 @@ def test_groups_are_drawn_together():
     labels, scores = simulated(np.random.default_rng(1), n=40)
     groups = np.tile([f"pair {i}" for i in range(len(labels))], 2)
     order = np.unique(groups[: len(labels)], return_inverse=True)[1]
-    once = binary_metrics(labels, scores, seed=3, groups=order)
-    twice = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3, groups=groups)
+    once = binary_metrics(labels, scores, seed=3, blocks=order)
+    twice = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3, blocks=groups)
     apart = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3)
     for name in ("auprc", "f1", "mcc"):
         for end in ("", "_low", "_high"):
@@ -315,23 +408,34 @@ def test_groups_are_drawn_together():
 # Many differences
 
 
-@given(st.lists(st.tuples(st.floats(-5, 5), st.sampled_from([0.0, 0.5, 1.0, math.nan])), max_size=30))
-def test_discoveries_are_those_of_the_step_up_procedure(differences: list[tuple[float, float]]) -> None:
-    values, errors = np.array(differences, float).reshape(-1, 2).T
-    found = discoveries(values, values - Z95 * errors, values + Z95 * errors)
-    known = [row for row in range(len(values)) if not math.isnan(errors[row])]
-    chances = {
-        row: float(2 * norm.sf(abs(values[row]) / errors[row])) if errors[row] else float(values[row] == 0)
-        for row in known
-    }
+@given(st.lists(st.sampled_from([math.nan, 0.0, 1e-9, 0.003, 0.01, 0.02, 0.049, 0.3, 1.0]), max_size=30))
+def test_discoveries_are_those_of_the_step_up_procedure(values: list[float]) -> None:
+    found = discoveries(values)
+    chances = {row: value for row, value in enumerate(values) if not math.isnan(value)}
     ranked = sorted(chances.values())
     bounds = [p for rank, p in enumerate(ranked, 1) if p <= 0.05 * rank / len(ranked)]
-    expected = {row for row in known if bounds and chances[row] <= bounds[-1]}
+    expected = {row for row in chances if bounds and chances[row] <= bounds[-1]}
     assert {*np.flatnonzero(found)} == expected
+
+
+def test_p_values_are_those_at_which_the_interval_excludes_0() -> None:
+    """Over rows of the normal distribution, over blocks of Student's t."""
+    rng = np.random.default_rng(8)
+    excluded = []
+    for count in (None, 4, 12):
+        for _ in range(60):
+            labels, scores = binormal(rng, 40, 60, 0.7)
+            other = scores + rng.normal(size=100) - 0.5 * labels
+            blocks = None if count is None else rng.integers(count, size=100)
+            found = auroc_difference(labels, scores, other, blocks)
+            excluded.append(found.low > 0 or found.high < 0)
+            assert (found.p < 0.05) == excluded[-1]
+    assert 20 < sum(excluded) < 160
+    assert auroc_difference(labels, scores, 2 * scores, blocks).p == 1
 
 
 def test_chance_alone_makes_few_discoveries() -> None:
     rng = np.random.default_rng(0)
-    rounds = [rng.standard_normal(100) for _ in range(200)]
-    assert np.mean([discoveries(x, x - Z95, x + Z95).any() for x in rounds]) < 0.1  # of 0.05
-    assert np.mean([(np.abs(x) > Z95).any() for x in rounds]) > 0.9  # by single intervals
+    rounds = [rng.random(100) for _ in range(200)]
+    assert np.mean([discoveries(values).any() for values in rounds]) < 0.1  # of 0.05
+    assert np.mean([(values < 0.05).any() for values in rounds]) > 0.9  # by single intervals

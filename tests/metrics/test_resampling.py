@@ -1,13 +1,14 @@
-"""Gains over test rows and seeds: exact resampled AUROCs, and an interval that covers the truth."""
+"""Intervals over blocks, tracks and seeds: their formulas, and how often they cover the truth."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm, ttest_1samp
+from scipy.stats import t as student
 from sklearn.metrics import brier_score_loss
 
 from bigbird_dna.metrics import resampling
@@ -15,33 +16,16 @@ from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.metrics.resampling import (
     FEWEST_TRACKS,
+    SampledMetrics,
     bits_per_base,
-    gain,
     mean_auroc,
-    resampled_aurocs,
+    mean_over_seeds,
     resampled_medians,
+    sampled_aurocs,
     with_width,
 )
 from tests.calibration.sources import mixture
 from tests.golden.messages import fails
-
-
-def test_resamples_are_of_groups_and_the_same_for_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    labels, groups = np.tile([1, 0, 0], 20), np.repeat(np.arange(20) * 7, 3)
-    first = rng.normal(size=60)
-    scores = np.stack([first, 2 * first + 5, -first])
-    found = resampled_aurocs(labels, scores, groups, seed=3, resamples=50)
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0] + found[2], 1)
-    # By hand, for the first resample.
-    drawn = np.random.default_rng((3, 1)).integers(20, size=20)
-    rows = np.concatenate([np.flatnonzero(groups == 7 * group) for group in drawn])
-    assert found[0, 0] == pytest.approx(auroc(labels[rows], first[rows]).value)
-    # However many are held at a time.
-    monkeypatch.setattr(resampling, "CHUNK", 60 * 7)
-    np.testing.assert_array_equal(resampled_aurocs(labels, scores, groups, seed=3, resamples=50), found)
-    assert np.isnan(resampled_aurocs(0 * labels, scores, groups, resamples=5)).tolist() == [[True] * 5] * 3
 
 
 def test_medians_are_of_the_same_tracks_for_all_models() -> None:
@@ -51,114 +35,105 @@ def test_medians_are_of_the_same_tracks_for_all_models() -> None:
     assert set(found[0]) <= set(values[0]) and len(set(found[0])) > 2
 
 
-def test_of_one_seed_the_interval_is_that_over_rows() -> None:
-    """Every row a group: about DeLong's paired interval."""
+def test_of_one_seed_the_interval_is_that_of_the_model() -> None:
     rng = np.random.default_rng(4)
-    labels = np.repeat([0, 1], 400)
-    common = rng.normal(size=800)
-    scores = np.stack([1.5 * labels + common, labels + common + 0.5 * rng.normal(size=800)])
-    moved = resampled_aurocs(labels, scores, np.arange(800))
-    areas = [auroc(labels, row).value for row in scores]
-    found = gain(areas[:1], areas[1:], moved[:1], moved[1:])
-    expected = auroc_difference(labels, *scores)
-    assert found.value == pytest.approx(expected.value)
-    assert np.allclose(found[1:], expected[1:], atol=0.1 * (expected.high - expected.low))
+    labels, blocks = np.repeat([0, 1], 100), np.arange(200) % 40
+    scores = rng.normal(size=(2, 200)) + np.array([[1.5], [1.0]]) * labels + rng.normal(size=200)
+    found = sampled_aurocs(labels, scores, blocks)
+    assert mean_auroc(found.of([1]), (40, 40)) == pytest.approx(auroc(labels, scores[1], blocks))
+    lead = mean_over_seeds(found.of([0]).minus(found.of([1])))
+    assert lead == pytest.approx(auroc_difference(labels, *scores, blocks).estimate)
 
 
-def test_where_rows_tell_all_the_interval_is_student_s() -> None:
-    first, second = [0.9, 0.87, 0.92], [0.85, 0.86, 0.84]
-    still = np.tile(np.array(first)[:, None], 100), np.tile(np.array(second)[:, None], 100)
-    differences = np.subtract(first, second)
-    expected = ttest_1samp(differences, 0).confidence_interval(0.95)
-    found = gain(first, second, *still)
-    assert found == pytest.approx((differences.mean(), expected.low, expected.high))
+def test_where_seeds_tell_all_the_interval_is_student_s() -> None:
+    first, second = np.array([0.9, 0.87, 0.92]), np.array([0.85, 0.86, 0.84])
+    still = np.zeros((3, 5))
+    expected = ttest_1samp(first - second, 0).confidence_interval(0.95)
+    found = mean_over_seeds(SampledMetrics(first, still).minus(SampledMetrics(second, still)))
+    assert found == pytest.approx(((first - second).mean(), expected.low, expected.high))
 
 
-def test_a_gain_without_an_interval() -> None:
-    """Of no resample, or of tracks too few to be resampled."""
+def test_squares_of_halves_are_added() -> None:
+    """That over data, and that over seeds."""
+    rng = np.random.default_rng(5)
+    values, deviations = rng.normal(size=3), rng.normal(size=(3, 40)) / 9
+    found = mean_over_seeds(SampledMetrics(values, deviations, 12.5), (-np.inf, np.inf))
+    of_seeds = student.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
+    of_data = student.ppf(0.975, 12.5) * np.linalg.norm(deviations.mean(axis=0))
+    assert (found.high - found.low) / 2 == pytest.approx(math.hypot(of_seeds, of_data))
+    assert mean_over_seeds(SampledMetrics(values, deviations, 12.5), (0, 0.1))[1:] == (0, 0.1)
+
+
+def test_resampled_metrics_have_the_variance_of_their_resamples() -> None:
+    drawn = np.random.default_rng(6).normal(size=(2, 50))
+    found = SampledMetrics.of_resamples([1.0, 2.0], drawn)
+    np.testing.assert_allclose((found.deviations**2).sum(axis=1), drawn.var(axis=1))
+
+
+def test_a_mean_without_an_interval() -> None:
+    """Of tracks too few to be resampled, or of a class in a single block."""
     values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
     assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
     few = resampled_medians(values[:, 1:])
-    for none in (np.full((2, 5), np.nan), few):
-        found = gain([0.8], [0.7], none[:1], none[1:])
-        assert found == pytest.approx((0.1, math.nan, math.nan), nan_ok=True)
     assert few.shape == (2, 0)
+    alone = sampled_aurocs([1, 1, 0, 0], [[3.0, 1, 2, 0], [1.0, 2, 3, 4]], [0, 0, 1, 2])
+    for found in (SampledMetrics.of_resamples([0.8, 0.7], few), alone):
+        for value in (mean_over_seeds(found), mean_over_seeds(found.of([0]).minus(found.of([1])))):
+            assert not math.isnan(value.value) and np.isnan(value[1:]).all()
 
 
-def test_resamples_that_are_all_alike_are_no_certainty() -> None:
-    """A single track has one median; models that separate the classes do in every resample."""
-    same = np.full((1, 50), 0.7)
-    found = gain([0.703], [0.701], same + 0.003, same + 0.001)
+def test_no_variance_is_no_certainty() -> None:
+    """A single track has one median; models that separate the classes have no deviations."""
+    found = mean_over_seeds(SampledMetrics.of_resamples([0.002], np.full((1, 50), 0.7)))
     assert found.low == found.high == found.value
     assert with_width(found) == pytest.approx((0.002, math.nan, math.nan), nan_ok=True)
     labels = np.tile([1, 0], 20)
-    moved = resampled_aurocs(labels, np.stack([labels, 2 * labels]), np.arange(40) // 2)
-    assert math.isnan(with_width(gain([1.0], [1.0], moved[:1], moved[1:])).low)
+    both = sampled_aurocs(labels, np.stack([labels, 2 * labels]), np.arange(40) // 2)
+    assert math.isnan(with_width(mean_over_seeds(both.of([0]).minus(both.of([1])))).low)
 
 
 def test_the_interval_of_a_mean_auroc_is_symmetric_on_the_logit_scale() -> None:
-    """Of one seed about DeLong's, of several as wide as the plain one to first order; never beyond 0 or 1."""
+    """As wide as the plain one to first order; never beyond 0 or 1."""
     rng = np.random.default_rng(6)
     labels = np.repeat([1, 0], 60)
     scores = rng.normal(size=(3, 120)) + np.array([[2.0], [2.4], [2.8]]) * labels
-    areas = np.array([auroc(labels, row).value for row in scores])
-    moved = resampled_aurocs(labels, scores, np.arange(120))
-    one = mean_auroc(areas[:1], moved[:1], (60, 60))
-    expected = auroc(labels, scores[0])
-    assert one.value == areas[0]
-    assert np.allclose(logit(one[1:]), logit(expected[1:]), atol=0.1 * np.ptp(logit(expected[1:])))
-    found = mean_auroc(areas, moved, (60, 60))
-    plain = gain(areas, np.zeros(3), moved, np.zeros((3, 1)))
+    areas = sampled_aurocs(labels, scores, np.arange(120))
+    found, plain = mean_auroc(areas, (60, 60)), mean_over_seeds(areas, (-1, 2))
     half = (plain.value - plain.low) / (plain.value * (1 - plain.value))
     assert found[1:] == pytest.approx([expit(logit(plain.value) + side * half) for side in (-1, 1)])
-    apart = mean_auroc(np.array([0.5, 1.0]), np.stack([moved[0] / 2, moved[1]]), (60, 60))
+    apart = mean_auroc(areas.of([0, 1])._replace(values=np.array([0.5, 1.0])), (60, 60))
     assert 0 < apart.low < 0.01 and 0.99 < apart.high < 1
 
 
 def test_a_mean_auroc_without_variance() -> None:
-    """As `auroc` has it: of separated classes from groups that share no row, of equal scores no interval."""
-    labels, groups = np.tile([1, 0, 0], 12), np.repeat(np.arange(12), 3)
+    """As `auroc` has it: of separated classes from pairs that share no block, of equal scores no interval."""
+    labels, blocks = np.tile([1, 0, 0], 12), np.repeat(np.arange(12), 3)
     for scores, expected in (
         (labels, auroc(np.repeat([1, 0], 12), np.repeat([1, 0], 12))),
         (-labels, auroc(np.repeat([1, 0], 12), np.repeat([0, 1], 12))),
         (np.zeros(36), (0.5, math.nan, math.nan)),
-        (groups, (0.5, math.nan, math.nan)),  # a promoter and its negatives alike
+        (blocks, (0.5, math.nan, math.nan)),  # a promoter and its negatives alike
     ):
-        moved = resampled_aurocs(labels, np.stack([scores, scores]), groups)
-        areas = np.full(2, auroc(labels, scores).value)
-        assert mean_auroc(areas, moved, (12, 12)) == pytest.approx(expected, nan_ok=True)
+        found = sampled_aurocs(labels, np.stack([scores, scores]), blocks)
+        assert mean_auroc(found, (12, 12)) == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize(("area", "pairs"), [(0.99, 50), (0.95, 50)])
-def test_near_1_the_logit_scale_covers_the_truth(area: float, pairs: int) -> None:
-    rng = np.random.default_rng(1)
-    labels, groups = np.repeat([1, 0], pairs), np.tile(np.arange(pairs), 2)
-    studies, covered = 150, 0
-    for study in range(studies):
-        scores = rng.normal(size=2 * pairs) + norm.ppf(area) * math.sqrt(2) * labels
-        moved = resampled_aurocs(labels, scores[None], groups, seed=study, resamples=300)
-        found = mean_auroc(np.array([auroc(labels, scores).value]), moved, (pairs, pairs))
-        covered += found.low <= area <= found.high
-    assert covered / studies >= 0.9
-
-
-@pytest.mark.parametrize(("pairs", "seeds", "deviation"), [(100, 3, 0.0), (100, 3, 0.15), (200, 1, 0.0)])
-def test_the_interval_covers_the_truth(pairs: int, seeds: int, deviation: float) -> None:
+@pytest.mark.parametrize("deviation", [0.0, 0.15])
+def test_the_interval_over_blocks_and_seeds_covers_the_truth(deviation: float, seeds: int = 3) -> None:
     """Simulated studies: models whose lift depends on start and seed, on rows that they share."""
     rng = np.random.default_rng(5)
     lifts = rng.normal(0, deviation, 50_000)
     truth = norm.cdf((1.4 + lifts) / math.sqrt(2)).mean() - norm.cdf((1.2 + lifts) / math.sqrt(2)).mean()
-    labels, groups = np.tile([1, 0], pairs), np.repeat(np.arange(pairs), 2)
-    studies, covered = 120, 0
-    for study in range(studies):
+    labels, blocks = np.tile([1, 0], 150), np.repeat(np.arange(50), 6)
+    studies, covered = 300, 0
+    for _ in range(studies):
         lift = np.repeat([1.4, 1.2], seeds) + rng.normal(0, deviation, 2 * seeds)
-        own = rng.normal(size=(2 * seeds, 2 * pairs))
-        scores = lift[:, None] * labels + math.sqrt(0.7) * rng.normal(size=2 * pairs) + math.sqrt(0.3) * own
-        areas = [auroc(labels, row).value for row in scores]
-        moved = resampled_aurocs(labels, scores, groups, seed=study, resamples=200)
-        found = gain(areas[:seeds], areas[seeds:], moved[:seeds], moved[seeds:])
-        covered += found.low <= truth <= found.high
-    assert covered / studies >= 0.88  # 0.95 less four of its deviations would be 0.87
+        scores = lift[:, None] * labels + math.sqrt(0.3) * rng.normal(size=50)[blocks]
+        scores = scores + math.sqrt(0.4) * rng.normal(size=300) + math.sqrt(0.3) * rng.normal(size=(6, 300))
+        found = sampled_aurocs(labels, scores, blocks)
+        lead = mean_over_seeds(found.of(range(seeds)).minus(found.of(range(seeds, 2 * seeds))))
+        covered += lead.low <= truth <= lead.high
+    assert 0.92 <= covered / studies <= 0.995
 
 
 def tokens(blocks, seed, *, spread=0.2, each=30):
@@ -171,26 +146,22 @@ def tokens(blocks, seed, *, spread=0.2, each=30):
     return bits, bases, ids
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(2, 9), st.integers(0, 99), st.sampled_from([1, 20, 1 << 22]))
-def test_draws_are_those_made_one_by_one(blocks, seed, chunk):
+@given(st.integers(2, 9), st.integers(0, 99))
+def test_deviations_of_blocks_are_those_of_their_bits(blocks, seed):
     bits, bases, ids = tokens(blocks, seed, each=3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resampling, "CHUNK", chunk)
-        found = bits_per_base(bits, bases, ids * 7 - 3, "model", seed=seed, resamples=50)
-    rng = np.random.default_rng(seed)
-    rates = {name: [] for name in bits}
-    for _ in range(50):
-        drawn = rng.integers(blocks, size=blocks)
-        rows = np.concatenate([np.flatnonzero(ids == block) for block in drawn])
-        for name, row in bits.items():
-            rates[name].append(row[rows].sum() / bases[rows].sum())
-    for name, row in bits.items():
-        value, low, high = found[name].bits_per_base
-        assert value == pytest.approx(row.sum() / bases.sum())
-        assert (low, high) == pytest.approx(tuple(np.percentile(rates[name], [2.5, 97.5])))
-    paired = np.subtract(rates["model"], rates["baseline"])
-    assert found["baseline"].difference[1:] == pytest.approx(tuple(np.percentile(paired, [2.5, 97.5])))
+    found = bits_per_base(bits, bases, ids * 7 - 3, "model")
+    covered = np.array([bases[ids == block].sum() for block in range(blocks)])
+    k = max(covered.sum() ** 2 / (covered**2).sum(), 2)
+    rows = {**bits, "both": bits["model"] - bits["baseline"]}
+    for name, row in rows.items():
+        rate = row.sum() / bases.sum()
+        off = [
+            (row[ids == block] - rate * bases[ids == block]).sum() / bases.sum() for block in range(blocks)
+        ]
+        half = student.ppf(0.975, k - 1) * math.sqrt(np.square(off).sum() * k / (k - 1))
+        value = found["baseline"].difference if name == "both" else found[name].bits_per_base
+        low = rate - half if name == "both" else max(rate - half, 0)
+        assert value == pytest.approx((rate, low, rate + half))
     assert all(map(math.isnan, found["model"].difference))
 
 
@@ -203,10 +174,10 @@ def test_intervals_of_blocks_cover_the_truth():
     covered = alone = 0
     for seed in range(200):
         bits, bases, ids = tokens(50, seed, spread=0.3)
-        low, high = bits_per_base(bits, bases, ids, "model", resamples=200)["model"].bits_per_base[1:]
+        low, high = bits_per_base(bits, bases, ids, "model")["model"].bits_per_base[1:]
         covered += low < 1.9 < high
         rows = np.arange(len(ids))
-        low, high = bits_per_base(bits, bases, rows, "model", resamples=60)["model"].bits_per_base[1:]
+        low, high = bits_per_base(bits, bases, rows, "model")["model"].bits_per_base[1:]
         alone += low < 1.9 < high
     assert 178 <= covered <= 199
     assert alone < 150
@@ -311,9 +282,9 @@ def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure(
     rows = mixture(300, 0.5, seed=5)
     times = np.where(rows.labels == 1, 1, 3)
     groups = np.arange(300)
-    once = calibration_metrics(rows.labels, rows.raw, groups=groups)
+    once = calibration_metrics(rows.labels, rows.raw, blocks=groups)
     labels, raw, ids = (np.repeat(column, times) for column in (rows.labels, rows.raw, groups))
-    thrice = calibration_metrics(labels, raw, groups=ids, negative_weight=1 / 3)
+    thrice = calibration_metrics(labels, raw, blocks=ids, negative_weight=1 / 3)
     for name, value in once._asdict().items():
         # What bins show by chance is less: it would be, if the three were not the same row.
         if name == "ece_expected_if_calibrated" or name.startswith("ece_debiased"):

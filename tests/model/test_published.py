@@ -165,7 +165,7 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     assert set(predictions["contig"]) == {"VII", "XV"}
     rows = CalibrationRows.of(predictions, "test")
     found = calibration_metrics(
-        rows.labels, calibration(rows.probabilities), groups=rows.pairs, negative_weight=rows.negative_weight
+        rows.labels, calibration(rows.probabilities), blocks=rows.blocks, negative_weight=rows.negative_weight
     )
     told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"]["calibrated"]
     assert found._asdict() == pytest.approx(told, rel=1e-6)

@@ -13,6 +13,7 @@ from bigbird_dna.data.predictions import (
     PROMOTER_BASELINES,
     AlignedPredictions,
     CalibrationRows,
+    blocks_of,
     compare,
     negative_set_of,
     read_predictions,
@@ -197,12 +198,12 @@ def test_rows_are_those_of_both_strata_and_all_predictors(files: dict[str, Path]
         line = table.loc[("noncoding", name)]
         assert (line["n"], line["positives"]) == (len(rows), len(rows) // 2)
         assert line["auroc"] == pytest.approx(roc_auc_score(rows["label"], rows["probability"]))
-        expected = binary_metrics(rows["label"], rows["probability"], groups=rows["pair"])
-        # The bootstrap draws pairs in another order of rows: the values themselves are the same.
-        for metric in ("auroc", "auroc_low", "auroc_high", "auprc", "f1", "mcc"):
+        expected = binary_metrics(rows["label"], rows["probability"], blocks=blocks_of(rows))
+        for metric in ("auroc", "auroc_low", "auroc_high", "auprc", "f1", "mcc_low", "mcc_high"):
             assert line[metric] == pytest.approx(getattr(expected, metric))
         for baseline, column in DIFFERENCES.items():
-            lead = auroc_difference(rows["label"], rows["probability"], kept[baseline]["probability"])
+            both = rows["probability"], kept[baseline]["probability"]
+            lead = auroc_difference(rows["label"], *both, blocks_of(rows)).estimate
             found = line[[column, f"{column}_low", f"{column}_high"]].astype(float).to_numpy()
             assert np.isnan(found).all() if name == baseline else found == pytest.approx(np.array(lead))
 
@@ -227,10 +228,13 @@ def test_of_several_negatives_each_counts_by_itself() -> None:
     labels = np.array([1, 0, 0, 1, 0, 1, 1, 0, 1, 0])
     coding = np.array([0.1, 0.2, 0.9, 0.6, 0, 0, 0, np.nan, 0.499, 0])
     kept = [0, 1, 8, 9]
-    part = AlignedPredictions("genomic", labels, pairs, {"model": np.arange(10.0)}, coding).noncoding()
+    part = AlignedPredictions(
+        "genomic", labels, pairs, np.arange(10), {"model": np.arange(10.0)}, coding
+    ).noncoding()
     assert part is not None and part.scores["model"].tolist() == kept
-    assert part.pairs.tolist() == pairs[kept].tolist() and part.labels.tolist() == labels[kept].tolist()
-    assert AlignedPredictions("genomic", labels, pairs, {}).noncoding() is None
+    assert part.blocks.tolist() == kept and part.pairs.tolist() == pairs[kept].tolist()
+    assert part.labels.tolist() == labels[kept].tolist()
+    assert AlignedPredictions("genomic", labels, pairs, pairs, {}).noncoding() is None
 
 
 def test_the_summary_the_curves_and_the_page_have_all_predictors(
@@ -308,7 +312,7 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     table = calibration_of(tmp_path / "report")
     assert list(table.index) == ["raw", "calibrated"]
     frame = pd.read_parquet(model / "predictions.parquet").query("split == 'test'")
-    expected = calibration_metrics(frame["label"], frame["probability"], groups=frame["pair"])
+    expected = calibration_metrics(frame["label"], frame["probability"], blocks=blocks_of(frame))
     for name, value in expected._asdict().items():
         assert table.loc["raw", name] == pytest.approx(value, rel=1e-4), name
     assert table.loc["raw", "n"] == 600 and table["discrimination"].nunique() == 1  # the map only rises

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.data.predictions import KEY
+from bigbird_dna.data.predictions import KEY, blocks_of
 from bigbird_dna.data.similar import Strata
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
@@ -69,7 +69,7 @@ def test_each_stratum_has_the_figures_of_its_pairs(files: dict[str, Path], tmp_p
     for name, low, high in zip(NAMES, edges, edges[1:], strict=False):
         some = rows[(largest >= low) & (largest < high)]
         found = table[(table["similarity"] == name) & (table["model"] == "model")].iloc[0]
-        wanted = binary_metrics(some["label"], some["probability"], groups=some["pair"])
+        wanted = binary_metrics(some["label"], some["probability"], blocks=blocks_of(some))
         assert (found["n"], found["positives"]) == (wanted.n, wanted.positives)
         assert wanted.n == 2 * wanted.positives > 10  # pairs don't part
         assert found["auroc"] == pytest.approx(wanted.auroc, abs=1e-5)

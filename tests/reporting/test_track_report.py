@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
-from bigbird_dna.metrics.auroc import auroc_difference
+from bigbird_dna.metrics.auroc import auroc, auroc_difference, discoveries
 from bigbird_dna.reporting import track_array, track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
 from tests.cli.command import refused
@@ -96,7 +96,7 @@ def test_metrics_of_tracks(made):
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
         assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
         assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
-        lead = row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float)
+        lead = row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high", "p_k-mer"]].astype(float)
         np.testing.assert_allclose(lead, auroc_difference(y, x, z), atol=1e-9)
         if i == 5:
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
@@ -119,6 +119,9 @@ def test_metrics_of_groups(made):
         assert row.median_auprc == pytest.approx(np.median(kept["auprc"]), abs=1e-9)
         published = kept["published_auroc"].median()
         assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
+    certain = made.tracks[discoveries(made.tracks["p_k-mer"])]["delta_k-mer"]
+    counts = (certain > 0).sum(), (certain < 0).sum()
+    assert tuple(made.groups.iloc[-1][["better_k-mer", "worse_k-mer"]]) == counts and sum(counts)
 
 
 def test_page_needs_no_network_and_runs_no_foreign_script(made):
@@ -259,6 +262,32 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, change, named):
     with fails(DataError, named):
         auc_report(output=tmp_path / "out", **values)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_intervals_are_over_blocks_if_positions_are_known(tmp_path, rows=400):
+    """Given as a table of bins, or as columns of the labels; measured rows count alone."""
+    scores, labels, other = arrays(rows)
+    bins = pd.DataFrame({"contig": np.repeat(["I", "II"], rows // 2), "start": np.arange(rows) % 200 * 1250})
+    bins["end"], blocks = bins["start"] + 200, np.arange(rows) // 8
+    bins.assign(split="test").to_parquet(tmp_path / "bins.parquet")
+    columns = {f"t{i}": labels[:, i].astype(float) for i in range(9)}
+    bins.assign(**columns).to_csv(tmp_path / "labels.tsv", sep="\t", index=False)
+    given = (
+        auc_report(scores, labels, tmp_path / "a", compare={"k": other}, bins=tmp_path / "bins.parquet"),
+        auc_report(scores, str(tmp_path / "labels.tsv"), tmp_path / "b", compare={"k": other}),
+    )
+    for made in given:
+        for place in (0, 2, 4, 8):
+            kept = labels[:, place] >= 0
+            y, x, z = labels[kept, place], scores[kept, place], other[kept, place]
+            row = made.tracks.iloc[place]
+            assert [row["auroc_low"], row["auroc_high"]] == pytest.approx(auroc(y, x, blocks[kept])[1:])
+            lead = auroc_difference(y, x, z, blocks[kept])
+            assert row[["delta_k", "delta_k_low", "delta_k_high", "p_k"]].tolist() == pytest.approx(lead)
+    assert "50 blocks of 10 kb" in (tmp_path / "a/report.html").read_text()
+    bins[:-1].assign(split="test").to_parquet(tmp_path / "fewer.parquet")
+    with fails(DataError, "399"):
+        auc_report(scores, labels, tmp_path / "c", bins=tmp_path / "fewer.parquet")
 
 
 def test_names_and_intervals_must_agree(tmp_path):

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.variants import MOST_POINTS, KnownEffect, variant_figure, variant_table
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
@@ -34,7 +35,7 @@ def variants() -> list[KnownEffect]:
         delta = rng.normal(0, 0.1) + {"loss": -0.1, "gain": 0.15, "none": 0}[effect]
         contig, track = f"c{number % 3}", f"T{number % 2}"
         log_odds = delta * rng.uniform(1, 9)
-        found.append(KnownEffect(contig, track, place, effect, delta, log_odds))
+        found.append(KnownEffect(contig, 100 * number + 1, track, place, effect, delta, log_odds))
     return found
 
 
@@ -54,14 +55,16 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
         sizes = [abs(v.delta) for v in rows]
         assert row["auroc"] == pytest.approx(roc_auc_score(labels, sizes))
         assert row["auroc_log_odds"] == pytest.approx(roc_auc_score(labels, [abs(v.log_odds) for v in rows]))
-        assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(auroc(labels, sizes)[1:], rel=1e-12)
+        blocks = sequence_blocks([v.contig for v in rows], [v.position for v in rows])
+        expected = auroc(labels, sizes, blocks)[1:]
+        assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(expected, rel=1e-12)
         signs = [(v.delta > 0) == (v.effect == "gain") for v in own if v.effect in ("gain", "loss")]
         expected = np.mean(signs) if signs else math.nan
         assert row["sign_accuracy"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_what_is_not_defined_is_empty() -> None:
-    one = KnownEffect("c", "T", "", "loss", -0.5, -2.0)
+    one = KnownEffect("c", 1, "T", "", "loss", -0.5, -2.0)
     table = variant_table([one, one._replace(delta=0.1)], ["elsewhere"])
     assert table["subset"].tolist() == ["all", "held-out"]
     assert table["variants"].tolist() == [2, 0]
@@ -79,7 +82,7 @@ def test_what_is_not_defined_is_empty() -> None:
 
 def test_other_words_for_effects() -> None:
     sizes = (("functional", 0.4), ("functional", 0.1), ("silent", 0.2), ("silent", 0.0))
-    rows = [KnownEffect("c", "T", "", effect, size, size) for effect, size in sizes]
+    rows = [KnownEffect("c", 1, "T", "", effect, size, size) for effect, size in sizes]
     (row,) = variant_table(rows, no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
     assert math.isnan(row["sign_accuracy"])

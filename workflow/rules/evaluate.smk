@@ -171,6 +171,7 @@ rule auc_report:
         narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
         kmers=rules.train_baseline_chromatin.output.predictions,
         labels=rules.train_baseline_chromatin.output.labels,
+        bins=rules.train_baseline_chromatin.output.bins,
         calibrated=PATHS.calibrated_chromatin,
         tracks=DATA_FILES["tracks"],
     output:
@@ -198,6 +199,7 @@ rule auc_report:
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
+        " --bins {input.bins:q}"
         " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
         " --min-positives {params.least:q} --calibration {params.calibration:q}"
         " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"

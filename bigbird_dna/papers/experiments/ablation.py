@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bigbird_dna.config import AblationConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.tables import Column, Schema, json_rows, write_table
 from bigbird_dna.errors import DataError, one_of
-from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
-from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, resampled_rates
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, sampled_rates
 from bigbird_dna.papers.experiments.ablation_files import (
     AblationResult,
     ByMechanism,
@@ -32,7 +29,6 @@ from bigbird_dna.papers.experiments.ablation_files import (
 )
 from bigbird_dna.papers.experiments.comparing import (
     BITS_PER_BASE,
-    TRACK_AUROC,
     Arms,
     EvaluatedModels,
     ModelComparison,
@@ -42,6 +38,7 @@ from bigbird_dna.papers.experiments.comparing import (
     open_test_bins,
 )
 from bigbird_dna.papers.experiments.figures import length_figure, mechanism_figure
+from bigbird_dna.reporting.arrays import read_blocks
 from bigbird_dna.reporting.result import markdown, readable
 from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
 
@@ -230,8 +227,9 @@ def _alike(found: AblationResult, name: str) -> str:
 def compare_bits(files: ModelFiles, tokens: int, reference: str) -> dict[str, ModelComparison]:
     """Return bits per base of each mechanism, in the order of its files."""
     bits, arms = read_model_bits(files, tokens), by_arm(files, [*files.values()])
-    rates, drawn = resampled_rates(list(bits.bits), bits.bases, bits.blocks)
-    found = _compare(reference, EvaluatedModels(BITS_PER_BASE, rates, drawn.T), arms)
+    rates = sampled_rates(list(bits.bits), bits.bases, bits.blocks)
+    evaluated = EvaluatedModels(BITS_PER_BASE, rates)
+    found = _compare(reference, evaluated, arms)
     for name, one in found.items():
         models = list(arms[name].values())
         steps = set(bits.steps[models].tolist())
@@ -264,7 +262,7 @@ class AblationTracks(NamedTuple):
 
 def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, ByMechanism], dict[str, str]]:
     """Return the AUROC of each mechanism on test bins, and notes, by track; `DataError` if files have
-    different bins. Neighboring bins are correlated, so blocks of 10 kb are resampled. A track of one class,
+    different bins. Neighboring bins are correlated: intervals are over blocks of 10 kb. A track of one class,
     or with too few positives, is excluded and logged."""
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
@@ -273,7 +271,8 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
         raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")
-    blocks = _blocks(tracks.bins, truth.rows, tracks.labels)
+    blocks = read_blocks(tracks.bins, truth)
+    assert blocks is not None  # the table of bins has their positions
     arms = by_arm(tracks.predictions, [*tracks.predictions])
     reached: dict[str, ByMechanism] = {}
     notes: dict[str, str] = {}
@@ -291,27 +290,12 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
             log(f"{tracks.labels}: track {name} is excluded: {note}")
         else:
             scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
-            evaluated = evaluate_rows(target, scores, blocks[there], TRACK_AUROC, FEWEST_BLOCKS)
-            if min(evaluated.class_groups) < FEWEST_BLOCKS:
-                # Resamples without that block lack a class, and the others are equal.
-                kind = "positives" if evaluated.class_groups[0] < FEWEST_BLOCKS else "negatives"
+            evaluated = evaluate_rows(target, scores, blocks[there])
+            if min(evaluated.class_blocks) < FEWEST_BLOCKS:
+                kind = "positives" if evaluated.class_blocks[0] < FEWEST_BLOCKS else "negatives"
                 note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
                     f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
                 )
             reached[name] = _compare(reference, evaluated, arms)
         notes.update({name: note} if note else {})
     return reached, notes
-
-
-def _blocks(path: Path, rows: int, labels: Path) -> NDArray[np.int64]:
-    """Return the number (N,) of the block of `BLOCK_BASES` bp in which each bin starts."""
-    bins = read_frame(path)
-    if list(bins.columns) != COLUMNS:
-        raise DataError(f"{path}: not a table of bins with the columns {', '.join(COLUMNS)}")
-    check_cells(path, bins, ("contig",), ("start",))
-    if len(bins) != rows:
-        raise DataError(f"{path}: {len(bins):,} bins, but {labels} has {rows:,}")
-    contigs = np.unique(bins["contig"].astype(str).to_numpy(), return_inverse=True)[1]
-    numbers = bins["start"].to_numpy().astype(np.int64) // BLOCK_BASES
-    found: NDArray[np.int64] = contigs * (numbers.max(initial=0) + 1) + numbers
-    return found

@@ -18,14 +18,13 @@ from bigbird_dna.data.predictions import ALL, compare
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import number, whole_number
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, auroc
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
 from bigbird_dna.metrics.resampling import (
-    gain,
+    SampledMetrics,
     mean_auroc,
     mean_over_seeds,
-    resampled_aurocs,
     resampled_medians,
-    uncertain,
+    sampled_aurocs,
     with_width,
 )
 from bigbird_dna.reporting.arrays import open_array, open_predictions
@@ -59,8 +58,6 @@ class Measure(NamedTuple):
 
 AUROC = Measure("auroc", "logit", (0.0, 1.0), (-1.0, 1.0))
 MEDIAN_AUROC = Measure("median_auroc", "plain", (0.0, 1.0), (-1.0, 1.0))
-TRACK_AUROC = Measure("auroc", "plain", (0.0, 1.0), (-np.inf, np.inf), zero_width=True)
-"""AUROC of an ablation, resampled over blocks of sequence; the only AUROC interval on the plain scale."""
 BITS_PER_BASE = Measure("bits_per_base", "plain", (0.0, np.inf), (-np.inf, np.inf), zero_width=True)
 
 
@@ -69,30 +66,26 @@ class EvaluatedModels:
     """M models on the same test data."""
 
     measure: Measure
-    values: Floats  # (M,)
-    resampled: Floats  # (M, R), on resampled test data, the same for all models
-    class_groups: tuple[int, ...] = ()  # AUROC over rows only: groups with positives, and with negatives
+    found: SampledMetrics
+    class_blocks: tuple[int, ...] = ()  # AUROC over blocks only: those with positives, and with negatives
 
     def mean(self, models: Sequence[int]) -> Estimate:
         """Return the mean of models, one per seed."""
-        values, resampled = self.values[models], self.resampled[models]
         if self.measure.scale == "logit":
-            return mean_auroc(values, resampled, self.class_groups)
-        found = mean_over_seeds(values, resampled, self.measure.bounds)
-        if self.class_groups and resampled.shape[1]:
-            return uncertain(found, self.class_groups)
-        return found if self.measure.zero_width else with_width(found)
+            return mean_auroc(self.found.of(models), self.class_blocks)
+        return self._shown(mean_over_seeds(self.found.of(models), self.measure.bounds))
 
     def difference(self, first: Sequence[int], second: Sequence[int]) -> Estimate:
         """Return the mean of models minus that of others, which have the same seeds in the same order."""
-        values, drawn = self.values, self.resampled
-        bounds = self.measure.difference_bounds
-        found = gain(values[first], values[second], drawn[first], drawn[second], bounds)
-        return found if self.measure.zero_width else with_width(found)
+        leads = self.found.of(first).minus(self.found.of(second))
+        return self._shown(mean_over_seeds(leads, self.measure.difference_bounds))
+
+    def _shown(self, value: Estimate) -> Estimate:
+        return value if self.measure.zero_width else with_width(value)
 
     def separated(self, *means: Estimate) -> bool:
         """Return whether all means separate the classes, in either direction, so that resamples are equal."""
-        return bool(self.class_groups) and {one.value for one in means} <= {0.0, 1.0}
+        return bool(self.class_blocks) and {one.value for one in means} <= {0.0, 1.0}
 
 
 @dataclass(frozen=True)
@@ -154,7 +147,7 @@ def compare_arms(
             difference = evaluated.difference(first, second)
             if evaluated.separated(means[arm], means[reference]):
                 difference = Estimate(difference.value)
-        by_seed = {seed: float(evaluated.values[model]) for seed, model in models.items()}
+        by_seed = {seed: float(evaluated.found.values[model]) for seed, model in models.items()}
         found[arm] = ModelComparison(means[arm], difference, by_seed, len(seeds))
     return found
 
@@ -171,17 +164,10 @@ def check_comparable(models: Sequence[tuple[Path, Mapping[str, object]]]) -> Non
                 )
 
 
-def evaluate_rows(
-    labels: NDArray[np.integer], scores: Floats, groups: NDArray[np.int64], measure: Measure, fewest: int = 0
-) -> EvaluatedModels:
-    """Return the AUROC of models with scores (M, N) of the same rows. Groups of rows are resampled, unless
-    fewer than `fewest` groups have a class."""
-    values = np.array([auroc(labels, row).value for row in scores])
-    class_groups = tuple(len(np.unique(groups[labels == label])) for label in (1, 0))
-    drawn = np.zeros((len(scores), 0))
-    if min(class_groups) >= fewest:
-        drawn = resampled_aurocs(labels, scores, groups)
-    return EvaluatedModels(measure, values, drawn, class_groups)
+def evaluate_rows(labels: NDArray[np.integer], scores: Floats, blocks: NDArray[np.int64]) -> EvaluatedModels:
+    """Return the AUROC of models with scores (M, N) of the same rows, with variation over blocks (N,)."""
+    class_blocks = tuple(len(np.unique(blocks[labels == label])) for label in (1, 0))
+    return EvaluatedModels(AUROC, sampled_aurocs(labels, scores, blocks), class_blocks)
 
 
 def evaluate_windows(
@@ -193,12 +179,14 @@ def evaluate_windows(
     for stratum, part in lined.strata():
         if stratum == ALL or len(np.unique(part.labels)) == 2:
             scores = np.stack(list(part.scores.values()))
-            yield stratum, evaluate_rows(part.labels, scores, part.pairs, AUROC), part.labels, scores
+            yield stratum, evaluate_rows(part.labels, scores, part.blocks), part.labels, scores
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:
     """Return the median AUROC of models over tracks, (M, T) without NaN; tracks are resampled."""
-    return EvaluatedModels(MEDIAN_AUROC, np.median(aurocs, axis=1), resampled_medians(aurocs))
+    values, drawn = np.median(aurocs, axis=1), resampled_medians(aurocs)
+    medians = SampledMetrics.of_resamples(values, drawn, max(aurocs.shape[1] - 1, 1))
+    return EvaluatedModels(MEDIAN_AUROC, medians)
 
 
 def open_test_bins(labels: Path, predictions: Sequence[Path]) -> tuple[TrackArray, list[TrackArray]]:

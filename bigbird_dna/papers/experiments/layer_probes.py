@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
+from bigbird_dna.data.predictions import blocks_of
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
@@ -79,6 +80,7 @@ class ProbedWindows(NamedTuple):
     """Training, validation and test windows of probes, concatenated."""
 
     sequences: list[str]
+    blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome
     labels: NDArray[np.uint8]  # (N,)
     parts: list[slice]  # one per split, in the order of `SPLITS`
 
@@ -109,7 +111,7 @@ def probe_promoters(
     learned, _, evaluated = chosen.parts
     kmers.fit(chosen.sequences[learned], chosen.labels[learned])
     found.append(Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated])))
-    return probe_report(chosen.labels[evaluated], found, output)
+    return probe_report(chosen.labels[evaluated], found, output, chosen.blocks[evaluated])
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
@@ -127,7 +129,12 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
     rows = np.concatenate(parts)
     sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
     ends = accumulate(map(len, parts), initial=0)
-    return ProbedWindows(sequences, data.labels[rows], [slice(*pair) for pair in pairwise(ends)])
+    return ProbedWindows(
+        sequences,
+        blocks_of(data.rows.iloc[rows]),
+        data.labels[rows],
+        [slice(*pair) for pair in pairwise(ends)],
+    )
 
 
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
@@ -164,16 +171,18 @@ class Probed(NamedTuple):
     scores: NDArray[Any]  # (N,)
 
 
-def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
-    """Write `probes.tsv` and `probes.svg` for test windows with labels (N,). `gain` is the AUROC of a layer
-    of the pretrained encoder minus that of the same layer with random weights."""
+def probe_report(
+    labels: NDArray[Any], probes: Sequence[Probed], output: Path, blocks: NDArray[np.int64]
+) -> pd.DataFrame:
+    """Write `probes.tsv` and `probes.svg` for test windows with labels (N,), in `blocks` (N,). `gain` is the
+    AUROC of a layer of the pretrained encoder minus that of the same layer with random weights."""
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
     rows = []
     for weights, layer, penalty, scores in probes:
         gain = UNDEFINED
         if weights == PRETRAINED and layer in random:
-            gain = auroc_difference(labels, scores, random[layer])
-        rows.append((weights, layer, *auroc(labels, scores), *gain, penalty))
+            gain = auroc_difference(labels, scores, random[layer], blocks).estimate
+        rows.append((weights, layer, *auroc(labels, scores, blocks), *gain, penalty))
     # Nullable integers, because k-mers have no layer.
     table = pd.DataFrame(rows, columns=PROBES.names).astype({"layer": "Int64"})
     with into_directory(output) as files:

@@ -88,7 +88,7 @@ TABLES = {
 TRACKS = Schema.of(f"text track group known_motif; count positives; {_ARM}; optional window; number auroc")
 _INTERVALS = {
     "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
-    "table6": "over promoters with their negatives, and seeds",
+    "table6": f"over blocks of {BLOCK_BASES // 1000} kb of sequence with their windows, and seeds",
     "table7": f"over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks",
 }
 

@@ -14,7 +14,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.resampling import gain, resampled_medians
+from bigbird_dna.metrics.resampling import SampledMetrics, mean_over_seeds, resampled_medians
 from bigbird_dna.papers.experiments.comparing import ArmModel
 from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 from tests.golden.messages import fails, message
@@ -273,8 +273,8 @@ def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path)
     labels = toy_labels(8)
     scores = [np.load(one.predictions).astype(float) for one in found]
     areas = np.array([[auroc(labels[:, t], one[:, t]).value for t in range(6)] for one in scores])
-    medians, nothing = np.median(areas, axis=1), np.zeros(2)
-    expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
+    medians = SampledMetrics.of_resamples(np.median(areas, axis=1), resampled_medians(areas), 5)
+    expected = mean_over_seeds(medians, (0.0, 1.0))
     figures = [f"median_auroc{end}" for end in ("", "_low", "_high")]
     assert [many[name] for name in figures] == pytest.approx(list(expected))
     assert few["n_tracks"] == 2 and np.isnan([few[name] for name in figures[1:]]).all()
