@@ -23,10 +23,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 if __name__ == "__main__":  # run by its path: `benchmarks` isn't installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -40,115 +39,36 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.reporting import result as style
-from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
+from bigbird_dna.reporting.scan import Integers, Points, Track, find_calls, match_tracks
+from bigbird_dna.reporting.score_track import tss_position
+from bigbird_dna.scoring.scan import BOTH_STRANDS, scan_promoters
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Track = tuple[str, Strand]  # one strand of a contig
 SETTINGS = ("strides", "distances", "suppress", "megabases", "views", "contig", "device", "threads")
 NEAR = 100  # bp: how far calls lie from their TSS is asked of those that lie as near
 CURVE = 200  # steps of recall that a curve is kept with, at most
-
-
-class Points(NamedTuple):
-    """TSS positions of one track, and a score for each: of windows by position, of calls by score."""
-
-    positions: Integers
-    scores: Floats
-
-
-class Curve(NamedTuple):
-    """At each distinct score of calls, from the highest down: how many calls, and how many are correct."""
-
-    calls: Integers
-    correct: Integers
-    precision: Floats
-    recall: Floats
-
-
-def tss_position(window: ScoredWindow, upstream: int) -> int:
-    """The base that a window's score belongs to, 0-based: `upstream` bp into it, in transcription's way."""
-    return window.start + upstream if window.strand == "+" else window.end - 1 - upstream
-
-
-def find_calls(windows: Points, suppress: int) -> Points:
-    """The highest score is a call and silences what lies within `suppress` bp; then the highest that is left.
-
-    Positions of windows ascend. Of the same scores the first position comes first.
-    """
-    positions, scores = windows
-    left = np.searchsorted(positions, positions - suppress, "left")
-    right = np.searchsorted(positions, positions + suppress, "right")
-    free = np.ones(len(positions), bool)
-    chosen: list[int] = []
-    for place in np.argsort(-scores, kind="stable").tolist():
-        if free[place]:
-            chosen.append(place)
-            free[left[place] : right[place]] = False
-    return Points(positions[chosen], scores[chosen])
-
-
-def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:
-    """How far each call, in the order given, lies from the TSS that it takes; −1 where it takes none.
-
-    A call takes the nearest TSS within `distance` bp that none before it took (the first of two as near).
-    `sites` ascend. Calls of any number, counted from the front, take the same as among all.
-    """
-    taken = np.zeros(len(sites), bool)
-    found = np.full(len(calls), -1, np.int64)
-    starts = np.searchsorted(sites, calls - distance, "left")
-    ends = np.searchsorted(sites, calls + distance, "right")
-    for number, (call, start, end) in enumerate(zip(calls, starts, ends, strict=True)):
-        near = np.flatnonzero(~taken[start:end]) + start
-        if len(near):
-            gaps = abs(sites[near] - call)
-            taken[near[gaps.argmin()]] = True
-            found[number] = gaps.min()
-    return found
-
-
-def curve_of(scores: Floats, correct: NDArray[np.bool_], total: int) -> Curve:
-    """The curve of calls, whose scores descend; the same scores are one step. `total` TSS could be found."""
-    last = np.append(scores[1:] != scores[:-1], True)
-    calls, found = np.flatnonzero(last) + 1, np.cumsum(correct, dtype=np.int64)[last]
-    return Curve(calls, found, found / calls, found / total)
-
-
-def average_precision(curve: Curve) -> float:
-    """Precision summed over recall as a step function; a TSS that no call finds adds nothing."""
-    return float((curve.precision * np.diff(curve.recall, prepend=0)).sum())
 
 
 def evaluate(
     calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int, megabases: float
 ) -> dict[str, Any]:
     """What calls are worth where one is correct within `distance` bp; there are calls and TSS."""
-    scores = np.concatenate([found.scores for found in calls.values()])
-    order = np.argsort(-scores, kind="stable")
-
-    def gaps(within: int) -> Integers:
-        each = [match_calls(found.positions, sites[track], within) for track, found in calls.items()]
-        return np.concatenate(each)[order]
-
-    total = sum(map(len, sites.values()))
-    curve = curve_of(scores[order], gaps(distance) >= 0, total)
-    f1 = 2 * curve.correct / (curve.calls + total)
-    best = int(f1.argmax())  # with the fewest calls
+    found, total = match_tracks(calls, sites, distance), sum(map(len, sites.values()))
+    curve = found.curve
+    best = curve.best(total)
     number = int(curve.calls[best])
-    near = gaps(NEAR)[:number]
+    near = match_tracks(calls, sites, NEAR).gaps[:number]
     rises = np.flatnonzero(np.diff(curve.correct, prepend=0))
     kept = rises[np.unique(np.linspace(0, len(rises) - 1, min(CURVE, len(rises))).round().astype(int))]
     return {
         "distance": distance,
-        "average_precision": average_precision(curve),
+        "average_precision": curve.average_precision,
         "recall_at_half": float(curve.recall[curve.precision >= 0.5].max(initial=0.0)),
-        "best_f1": float(f1[best]),
-        "threshold": float(scores[order][number - 1]),
+        "best_f1": float(2 * curve.correct[best] / (number + total)),
+        "threshold": float(found.scores[number - 1]),
         "precision": float(curve.precision[best]),
         "recall": float(curve.recall[best]),
         "calls": number,
@@ -169,7 +89,8 @@ def scan(
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in windows:
         if one.score is not None:
-            pairs[one.contig, one.strand].append((tss_position(one, own.upstream), one.score))
+            position = tss_position(one.start, one.end, one.strand, own.upstream)
+            pairs[one.contig, one.strand].append((position, one.score))
     if not pairs:
         raise DataError(f"no window of {', '.join(contigs)} is scored: too many N")
     tables = {track: np.array(some, np.float64) for track, some in pairs.items()}

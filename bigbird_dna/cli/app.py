@@ -76,6 +76,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "promoters": "cli.reports.report_promoters",
             "promoter-threshold": "cli.predict.choose_threshold",
             "test-bins": "cli.training.predict_bins",
+            "scan": "cli.reports.report_scan",
             "variants": "cli.reports.report_variants",
             "samples": "cli.predict.report_samples",
             "nearest-fasta": "cli.homology.find_nearest",

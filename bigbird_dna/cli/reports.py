@@ -150,6 +150,42 @@ def report_promoters(
         log(f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}")
 
 
+def report_scan(
+    scans: list[str] = option(
+        ..., "NAME=FILE", "Table of score-promoters by predictor NAME; repeatable.", "", "--scores"
+    ),
+    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    output: Path = opt.DIRECTORY,
+    upstream: int = option(..., "BP", "Bases before the TSS in a window of the model.", least=0),
+    within: list[int] | None = option(
+        None, "BP", "Largest distance of a correct call to its TSS; repeatable.", "50, 100 and 500", least=0
+    ),
+    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=0),
+) -> None:
+    """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
+
+    On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
+    if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
+    precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
+    confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
+    with --calibrated and the --prior of the scan. chance_fdr is that of random calls.
+
+    Example: bigbird-dna evaluate scan --scores model=results/demo/scores/promoters.tsv --promoters
+    results/demo/genome/promoters.tsv --upstream 300 -o report
+    """
+    from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, scan_report
+
+    named = opt.named_files("--scores", scans)
+    distances = within or DISTANCES
+    table = scan_report(named, promoters, output, upstream=upstream, within=distances, suppress=suppress)
+    for row in table[table["selection"] == BEST_F1].to_dict("records"):
+        log(
+            f"{row['predictor']}, within {row['within']:,} bp: average precision "
+            f"{row['average_precision']:.3f}; best F1 with {row['calls']:,} calls, precision "
+            f"{1 - row['realized_fdr']:.3f}, recall {row['recall']:.3f}"
+        )
+
+
 def report_variants(
     scored: Path = argument("VCF or table written by score-variants with --tracks '*'; FILTER is ignored."),
     output: Path = opt.DIRECTORY,

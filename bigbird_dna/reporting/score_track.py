@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,11 +42,41 @@ class ScoreTrack:
     strands: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # NaN: not scored
 
 
-class _DrawnWindow(NamedTuple):
+class ScoredRow(NamedTuple):
+    """A row of a table of `score-promoters`; the score is NaN if the window was not scored."""
+
+    contig: str
     start: int
     end: int
     score: float
     strand: str
+
+
+def scored_windows(path: Path) -> Iterator[ScoredRow]:
+    """Yield the rows of a table of `score-promoters`; `DataError` if the file is not such a table."""
+    where, header, rows = open_lines(path)
+    if header[: len(COLUMNS)] != COLUMNS:
+        found = " ".join(header)
+        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, found {found[:80]!r}")
+    for where, cells in rows:
+        name, first, last, _, score, strand = cells[: len(COLUMNS)]
+        if strand not in ("+", "-"):
+            raise DataError(f"{where}: strand {strand!r}: must be + or -")
+        try:
+            value = math.nan if score in ("NA", ".", "") else float(score)
+            row = ScoredRow(name, int(first), int(last), value, strand)
+        except ValueError:
+            raise DataError(
+                f"{where}: start {first!r:.60}, end {last!r:.60} and score {score!r:.60} must be numbers"
+            ) from None
+        if not 0 <= row.start < row.end < _LONGEST:
+            raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
+        yield row
+
+
+def tss_position(start: int, end: int, strand: str, upstream: int) -> int:
+    """Return the 0-based position of the TSS of a window, `upstream` bp from its 5' end."""
+    return start + upstream if strand == "+" else end - 1 - upstream
 
 
 def read_score_track(
@@ -63,29 +93,13 @@ def read_score_track(
     scored strand; without `upstream`, at the center. `DataError`: the file is not such a table, or has no
     such contig or no window in the range.
     """
-    inside: list[_DrawnWindow] = []
+    inside: list[ScoredRow] = []
     contigs = set()
     low, high = start or 0, math.inf if end is None else end
-    where, header, rows = open_lines(path)
-    if header[: len(COLUMNS)] != COLUMNS:
-        found = " ".join(header)
-        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, found {found[:80]!r}")
-    for where, cells in rows:
-        name, first, last, _, score, strand = cells[: len(COLUMNS)]
-        if strand not in ("+", "-"):
-            raise DataError(f"{where}: strand {strand!r}: must be + or -")
-        try:
-            value = math.nan if score in ("NA", ".", "") else float(score)
-            row = _DrawnWindow(int(first), int(last), value, strand)
-        except ValueError:
-            raise DataError(
-                f"{where}: start {first!r:.60}, end {last!r:.60} and score {score!r:.60} must be numbers"
-            ) from None
-        if not 0 <= row.start < row.end < _LONGEST:
-            raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
-        contig = name if contig is None else contig
-        contigs.add(name)
-        if name == contig and low <= row.start and row.end <= high:
+    for row in scored_windows(path):
+        contig = row.contig if contig is None else contig
+        contigs.add(row.contig)
+        if row.contig == contig and low <= row.start and row.end <= high:
             inside.append(row)
     if contig is None:
         raise DataError(f"{path}: contains no scored window")
@@ -105,10 +119,10 @@ def read_score_track(
     return ScoreTrack(contig, start, end, strands)
 
 
-def _drawn_position(row: _DrawnWindow, upstream: int | None) -> float:
+def _drawn_position(row: ScoredRow, upstream: int | None) -> float:
     if upstream is None:
         return (row.start + row.end) / 2
-    return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
+    return tss_position(row.start, row.end, row.strand, upstream)
 
 
 def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: Sequence[Gene] = ()) -> None:

@@ -1,110 +1,27 @@
-"""What the stride of a scan costs: calls, their matches and precision by brute force, and a tiny run."""
+"""What the stride of a scan costs: figures by brute force, and a tiny run."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.scan_stride import (
-    Points,
-    draw,
-    evaluate,
-    find_calls,
-    main,
-    match_calls,
-    page,
-    scan,
-    tss_position,
-)
+from benchmarks.scan_stride import draw, evaluate, main, page, scan
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.sequence import Locus, Strand, reverse_complement, window_around
+from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.model.directory import load_promoter_model, save
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.scoring.scan import ScoredWindow
+from bigbird_dna.reporting.scan import find_calls
 from tests.conftest import REPOSITORY
+from tests.reporting.test_scan import SEEDS, STRANDS, plain_counts, plain_matches, random_points
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 SCRIPT = REPOSITORY / "benchmarks" / "scan_stride.py"
-SEEDS = range(20)
-STRANDS: tuple[Strand, ...] = ("+", "-")
-
-
-def random_points(rng: np.random.Generator) -> Points:
-    """Windows of one track, with some of the same score."""
-    places = np.sort(rng.choice(500, 60, replace=False))
-    return Points(places, rng.integers(0, 25, 60) / 25)
-
-
-# By brute force.
-
-
-def plain_calls(windows: Points, suppress: int) -> list[tuple[int, float]]:
-    left = sorted(zip(*(values.tolist() for values in windows), strict=True), key=lambda one: -one[1])
-    calls = []
-    while left:
-        calls.append(left[0])
-        left = [one for one in left if abs(one[0] - left[0][0]) > suppress]
-    return calls
-
-
-def plain_matches(calls: Iterable[int], sites: Iterable[int], distance: int) -> list[int]:
-    left, found = [*sites], []
-    for call in calls:
-        nearest = min(left, key=lambda site: (abs(site - call), site), default=None)
-        if nearest is not None and abs(nearest - call) <= distance:
-            left.remove(nearest)
-            found.append(abs(nearest - call))
-        else:
-            found.append(-1)
-    return found
-
-
-def plain_counts(
-    calls: list[list[tuple[int, float]]], sites: list[list[int]], distance: int
-) -> list[tuple[float, int, int]]:
-    """At each score that a call has: the score, how many calls, and how many of them are correct."""
-    counts = []
-    for least in sorted({score for some in calls for _, score in some}, reverse=True):
-        above = [[place for place, score in some if score >= least] for some in calls]
-        matched = [
-            sum(gap >= 0 for gap in plain_matches(places, its, distance))
-            for places, its in zip(above, sites, strict=True)
-        ]
-        counts.append((least, sum(map(len, above)), sum(matched)))
-    return counts
-
-
-def test_a_score_belongs_to_the_tss_of_its_window() -> None:
-    for strand in STRANDS:
-        own = window_around(Locus("c", 1000, strand, "x"), 300, 100)
-        window = ScoredWindow("c", own.start, own.end, strand, 0.5, "")
-        assert tss_position(window, 300) == 1000
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_calls_are_those_of_brute_force(seed: int) -> None:
-    windows = random_points(np.random.default_rng(seed))
-    for suppress in (0, 1, 7, 40):
-        found = find_calls(windows, suppress)
-        assert [*zip(*(values.tolist() for values in found), strict=True)] == plain_calls(windows, suppress)
-        assert all(after - before > suppress for before, after in pairwise(sorted(found.positions)))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_matches_are_those_of_brute_force(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    calls, sites = rng.permutation(300)[:40], np.sort(rng.choice(300, 15 if seed else 0, replace=False))
-    for distance in (0, 3, 20):
-        found = match_calls(calls, sites, distance).tolist()
-        assert found == plain_matches(calls.tolist(), sites.tolist(), distance)
-        assert match_calls(calls[:9], sites, distance).tolist() == found[:9]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,0 +1,63 @@
+"""Scan contigs with a promoter baseline of a run, for `evaluate scan --scores position=FILE`.
+
+`python -m docs.generators.scan_baselines results/yeast workflow/config/yeast.yaml position OUT.tsv --contig
+VII` fits the baseline to the training windows of a negative set, as `train baseline-promoter` does. It writes
+a table in the format of `score-promoters`.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bigbird_dna.baselines.promoters import promoter_regression
+from bigbird_dna.calibration.maps import as_scored
+from bigbird_dna.config import load_config
+from bigbird_dna.data.predictions import PROMOTER_BASELINES
+from bigbird_dna.data.promoter_windows import read_windows, window_sequences
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.reporting.score_track import COLUMNS
+from bigbird_dna.scoring.scan import scan_promoters
+
+
+def main() -> None:
+    """Write the table of scores."""
+    parser = argparse.ArgumentParser(prog="python -m docs.generators.scan_baselines")
+    parser.add_argument("results", type=Path, help="directory of the run, such as results/yeast")
+    parser.add_argument("config", type=Path, help="configuration of the run")
+    parser.add_argument("baseline", choices=PROMOTER_BASELINES)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--contig", action="append", required=True)
+    parser.add_argument("--negative-set", default="genomic")
+    parser.add_argument("--stride", type=int, default=10)
+    parser.add_argument("--prior", type=float, default=0.002, help="fraction of promoters among the windows")
+    given = parser.parse_args()
+    config, genome = load_config(given.config), Reference(given.results / "genome/reference.fa.gz")
+    data = read_windows(given.results / "promoters", given.negative_set)
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    settings = config.promoters.evaluation
+    model = promoter_regression(given.baseline, settings.baseline_kmer, settings.seed)
+    model.fit(window_sequences(genome, data.rows.iloc[rows], config.seed), data.labels[rows])
+
+    def predict(sequences: list[str]) -> np.ndarray:
+        return as_scored(model.predict(sequences), 0.5, given.prior)
+
+    window = int((data.rows["end"] - data.rows["start"]).iloc[0])
+    with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
+        fasta = Path(home, "contigs.fa.gz")
+        known = scan_fasta(genome.path)
+        lengths = {name: known[name] for name in given.contig}
+        write_fasta(fasta, [(name, genome.fetch(Interval(name, 0, lengths[name], "+"))) for name in lengths])
+        file.write("#" + "\t".join(COLUMNS) + "\n")
+        for one in scan_promoters(
+            fasta, scan_fasta(fasta), window=window, stride=given.stride, predict=predict
+        ):
+            score = "NA" if one.score is None else f"{one.score:.6g}"
+            file.write(f"{one.contig}\t{one.start}\t{one.end}\t{one.name}\t{score}\t{one.strand}\n")
+
+
+if __name__ == "__main__":
+    main()

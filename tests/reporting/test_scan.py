@@ -1,0 +1,211 @@
+"""Calls of a scan, their matches and metrics by brute force; the report of a written table."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.sequence import Locus, Strand, window_around
+from bigbird_dna.reporting.scan import (
+    BEST_F1,
+    Points,
+    find_calls,
+    match_calls,
+    match_tracks,
+    read_scan,
+    scan_report,
+    sites_of,
+)
+from bigbird_dna.reporting.score_track import tss_position
+from tests.cli.command import invoke
+from tests.golden.messages import fails
+
+SEEDS = range(20)
+STRANDS: tuple[Strand, ...] = ("+", "-")
+UPSTREAM, DOWNSTREAM = 30, 10
+
+
+def random_points(rng: np.random.Generator) -> Points:
+    """Windows of one track, with some of the same score."""
+    places = np.sort(rng.choice(500, 60, replace=False))
+    return Points(places, rng.integers(0, 25, 60) / 25)
+
+
+# By brute force.
+
+
+def plain_calls(windows: Points, suppress: int) -> list[tuple[int, float]]:
+    left = sorted(zip(*(values.tolist() for values in windows), strict=True), key=lambda one: -one[1])
+    calls = []
+    while left:
+        calls.append(left[0])
+        left = [one for one in left if abs(one[0] - left[0][0]) > suppress]
+    return calls
+
+
+def plain_matches(calls: Iterable[int], sites: Iterable[int], distance: int) -> list[int]:
+    left, found = [*sites], []
+    for call in calls:
+        nearest = min(left, key=lambda site: (abs(site - call), site), default=None)
+        if nearest is not None and abs(nearest - call) <= distance:
+            left.remove(nearest)
+            found.append(abs(nearest - call))
+        else:
+            found.append(-1)
+    return found
+
+
+def plain_counts(
+    calls: list[list[tuple[int, float]]], sites: list[list[int]], distance: int
+) -> list[tuple[float, int, int]]:
+    """At each score that a call has: the score, how many calls, and how many of them are correct."""
+    counts = []
+    for least in sorted({score for some in calls for _, score in some}, reverse=True):
+        above = [[place for place, score in some if score >= least] for some in calls]
+        matched = [
+            sum(gap >= 0 for gap in plain_matches(places, its, distance))
+            for places, its in zip(above, sites, strict=True)
+        ]
+        counts.append((least, sum(map(len, above)), sum(matched)))
+    return counts
+
+
+def test_a_score_belongs_to_the_tss_of_its_window() -> None:
+    for strand in STRANDS:
+        own = window_around(Locus("c", 1000, strand, "x"), 300, 100)
+        assert tss_position(own.start, own.end, strand, 300) == 1000
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_calls_are_those_of_brute_force(seed: int) -> None:
+    windows = random_points(np.random.default_rng(seed))
+    for suppress in (0, 1, 7, 40):
+        found = find_calls(windows, suppress)
+        assert [*zip(*(values.tolist() for values in found), strict=True)] == plain_calls(windows, suppress)
+        assert all(after - before > suppress for before, after in pairwise(sorted(found.positions)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_matches_are_those_of_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    calls, sites = rng.permutation(300)[:40], np.sort(rng.choice(300, 15 if seed else 0, replace=False))
+    for distance in (0, 3, 20):
+        taken = match_calls(calls, sites, distance)
+        gaps = [
+            abs(sites[place] - call) if place >= 0 else -1 for place, call in zip(taken, calls, strict=True)
+        ]
+        assert gaps == plain_matches(calls.tolist(), sites.tolist(), distance)
+        assert len(set(taken[taken >= 0])) == (taken >= 0).sum()
+        assert match_calls(calls[:9], sites, distance).tolist() == taken[:9].tolist()
+
+
+# The report
+
+
+def written(path: Path, windows: Iterable[tuple[str, int, str, float]]) -> Path:
+    """A table of scores, of windows by contig, TSS position and strand."""
+    lines = ["## written by a test", "#contig\tstart\tend\tname\tscore\tstrand\tnote"]
+    for contig, position, strand, score in windows:
+        own = window_around(Locus(contig, position, strand, "x"), UPSTREAM, DOWNSTREAM)
+        text = "NA" if np.isnan(score) else repr(score)
+        lines.append(f"{contig}\t{own.start}\t{own.end}\tx\t{text}\t{strand}\t")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Two contigs of 100 kb scanned every 50 bp, with half of the TSSs found by high scores."""
+    rng = np.random.default_rng(3)
+    sites = [
+        Locus(contig, int(place), strand, "x")
+        for contig in ("a", "b")
+        for strand in STRANDS
+        for place in np.sort(rng.choice(np.arange(1000, 99_000, 500), 40, replace=False))
+    ]
+    write_loci(
+        tmp_path / "promoters.tsv", [*sites, Locus("b", 150_000, "+", "beyond"), Locus("c", 5, "+", "x")]
+    )
+    known = {(one.contig, one.position, one.strand): rng.random() for one in sites}
+    windows = []
+    for contig in ("a", "b"):
+        for place in range(100, 100_000, 50):
+            for strand in STRANDS:
+                found = known.get((contig, place, strand), 1.0) < 0.5
+                score = rng.uniform(0.9, 1) if found or rng.random() < 0.01 else rng.uniform(0, 0.3)
+                windows.append((contig, place, strand, round(float(score), 4)))
+    written(tmp_path / "scores.tsv", [*windows, ("a", 99_999, "+", np.nan)])
+    return tmp_path
+
+
+def test_report_is_that_of_brute_force(home: Path) -> None:
+    options = {"upstream": UPSTREAM, "within": (20, 300), "suppress": 200}
+    table = scan_report({"model": home / "scores.tsv"}, home / "promoters.tsv", home / "out", **options)
+    frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index(["within", "selection"])
+    assert len(frame) == len(table) == 10 and set(frame["tss"]) == {160}
+    assert (home / "out/scan.svg").read_text().startswith("<?xml")
+    scan = read_scan(home / "scores.tsv", UPSTREAM)
+    sites = sites_of(home / "promoters.tsv", scan)
+    assert scan.stride == 50 and scan.megabases == pytest.approx(0.2, abs=0.001)
+    calls = {track: find_calls(windows, 200) for track, windows in scan.windows.items()}
+    for distance in (20, 300):
+        near = [
+            (abs(sites[track][:, None] - found.positions) <= distance).any(axis=0)
+            for track, found in scan.windows.items()
+        ]
+        for selection, row in frame.loc[distance].iterrows():
+            assert row["chance_fdr"] == pytest.approx(1 - np.concatenate(near).mean(), abs=1e-5)
+            kept = {
+                track: Points(*(values[found.scores >= row["threshold"] - 1e-9] for values in found))
+                for track, found in calls.items()
+            }
+            scores = np.concatenate([found.scores for found in kept.values()])
+            gaps = [
+                plain_matches(found.positions.tolist(), sites[track].tolist(), distance)
+                for track, found in kept.items()
+            ]
+            found = np.concatenate(gaps) >= 0
+            assert row["calls"] == len(scores) and row["calls_per_megabase"] == pytest.approx(
+                len(scores) / scan.megabases, rel=1e-5
+            )
+            assert row["realized_fdr"] == pytest.approx(1 - found.mean(), abs=1e-5)
+            assert row["recall"] == pytest.approx(found.sum() / 160, abs=1e-5)
+            assert row["nominal_fdr"] == pytest.approx((1 - scores).mean(), abs=1e-5)
+            assert row["realized_fdr_low"] <= row["realized_fdr"] <= row["realized_fdr_high"]
+            if selection != BEST_F1:
+                assert row["nominal_fdr"] <= float(selection.split()[-1])
+    # Calls without a TSS near are few, and the scores say too much of them.
+    assert 0.2 < frame.loc[(20, BEST_F1), "realized_fdr"] < 0.6 < frame.loc[(20, BEST_F1), "chance_fdr"]
+    assert frame.loc[(20, BEST_F1), "nominal_fdr"] < 0.1
+
+
+def test_perfect_and_useless_scores(home: Path) -> None:
+    scan = read_scan(home / "scores.tsv", UPSTREAM)
+    sites = sites_of(home / "promoters.tsv", scan)
+    exact = {track: Points(own, np.linspace(1, 0.5, len(own))) for track, own in sites.items()}
+    assert match_tracks(exact, sites, 0).curve.average_precision == 1
+    assert (
+        match_tracks(
+            {track: Points(own + 7, 0 * own) for track, own in sites.items()}, sites, 5
+        ).curve.correct
+        == 0
+    )
+
+
+def test_command_and_what_it_refuses(home: Path) -> None:
+    words = ["evaluate", "scan", "--scores", f"model={home / 'scores.tsv'}", "--upstream", UPSTREAM]
+    words += ["--promoters", home / "promoters.tsv", "--within", 100, "-o", home / "out"]
+    invoke(*words)
+    assert len(pd.read_csv(home / "out/scan.tsv", sep="\t")) == 5
+    write_loci(home / "other.tsv", [Locus("z", 5, "+", "x")])
+    with fails(DataError, "other.tsv"):
+        scan_report({"model": home / "scores.tsv"}, home / "other.tsv", home / "no", upstream=UPSTREAM)
+    nothing = written(home / "nothing.tsv", [("a", 100, "+", np.nan)])
+    with fails(DataError, "nothing.tsv"):
+        scan_report({"model": nothing}, home / "promoters.tsv", home / "no", upstream=UPSTREAM)
+    assert not (home / "no").exists()
