@@ -83,7 +83,7 @@ rule evaluate_promoters_by_similarity:
     input:
         nearest=[PATHS.nearest_promoters(name) for name in SETS],
         models=[PATHS.promoter_model(name) for name in SETS],
-        baselines=[PATHS.promoter_baseline("k-mer", name) for name in SETS],
+        baselines=[PATHS.promoter_baseline(baseline, name) for name, baseline in BASELINES],
         predictions=[PATHS.nearest_predictions(name) for name in SETS],
     output:
         table=report_item(PATHS.report / "similarity.tsv"),
@@ -96,14 +96,16 @@ rule evaluate_promoters_by_similarity:
         **job(4000, 60),
     params:
         files=[
-            option
-            for name in SETS
-            for option in (
-                f"--nearest={name}={PATHS.nearest_promoters(name)}",
-                f"--predictions={name}/model={PATHS.promoter_model(name)}/predictions.parquet",
-                f"--predictions={name}/k-mer={PATHS.promoter_baseline('k-mer', name)}",
-                f"--predictions={name}/nearest={PATHS.nearest_predictions(name)}",
-            )
+            *(f"--nearest={name}={PATHS.nearest_promoters(name)}" for name in SETS),
+            *(
+                f"--predictions={name}/model={PATHS.promoter_model(name)}/predictions.parquet"
+                for name in SETS
+            ),
+            *(
+                f"--predictions={name}/{baseline}={PATHS.promoter_baseline(baseline, name)}"
+                for name, baseline in BASELINES
+            ),
+            *(f"--predictions={name}/nearest={PATHS.nearest_predictions(name)}" for name in SETS),
         ],
         strata=STRATA,
         directory=subpath(output.table, parent=True),

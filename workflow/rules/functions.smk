@@ -57,6 +57,14 @@ PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
+# Sequences trimmed around their center are not aligned at the start site.
+UNALIGNED = SEQUENCES and SEQUENCES.length is not None
+BASELINES = [
+    (name, baseline)
+    for name in SETS
+    for baseline in PROMOTER_BASELINES
+    if not (UNALIGNED and baseline == "position")
+]
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
 # A param of rules that take minutes: a new version makes reports again. Results of days of GPU time are kept, and

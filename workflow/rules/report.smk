@@ -1,14 +1,5 @@
 """Tables and plots of the report; they read files of the stages and need no model."""
 
-# Sequences trimmed around their center are not aligned at the start site.
-UNALIGNED = SEQUENCES and SEQUENCES.length is not None
-BASELINES = [
-    (name, baseline)
-    for name in SETS
-    for baseline in PROMOTER_BASELINES
-    if not (UNALIGNED and baseline == "position")
-]
-
 
 rule report_pretraining:
     input:
