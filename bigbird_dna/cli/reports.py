@@ -69,7 +69,7 @@ def auc_report(
     rows (DeLong) if the positions of the rows are unknown.
 
     Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy
-    results/demo/chromatin/held-out/labels.npz -o report
+    results/demo/chromatin/held-out/labels.npz --bins results/demo/chromatin/held-out/bins.parquet -o report
     """
     from bigbird_dna.reporting import tracks as report
 
