@@ -224,7 +224,7 @@ def scan_report(
         scan = read_scan(path, upstream)
         sites = sites_of(promoters, scan)
         calls = {track: find_calls(windows, suppress) for track, windows in scan.windows.items()}
-        for distance in within:
+        for distance in curves:
             found = curves[distance][name] = match_tracks(calls, sites, distance)
             chances[distance] = chance_precision(scan, sites, distance)
             for selection, count in selected(found).items():
