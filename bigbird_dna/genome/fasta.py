@@ -102,7 +102,8 @@ class LengthsAhead(Mapping[str, int]):
         """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
         self._check = check
         self._found: dict[str, int] = {}
-        self._records = groupby(_parts(Path(path)), itemgetter(0))
+        self._parts = _parts(Path(path))
+        self._records = groupby(self._parts, itemgetter(0))
 
     def __getitem__(self, contig: str) -> int:
         while contig not in self._found and self._read_on():
@@ -123,7 +124,11 @@ class LengthsAhead(Mapping[str, int]):
 
     def _read_on(self) -> bool:
         for name, parts in self._records:
-            self._check(name)
+            try:
+                self._check(name)
+            except BaseException:
+                self._parts.close()  # the error may keep it alive, and with it the open file
+                raise
             self._found[name] = sum(len(raw) for _, raw in parts)
             return True
         return False

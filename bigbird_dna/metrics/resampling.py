@@ -68,8 +68,7 @@ def sequence_blocks(contigs: ArrayLike, starts: ArrayLike) -> Counts:
     names = np.unique(np.asarray(contigs).astype(str), return_inverse=True)[1]
     numbers = np.asarray(starts).astype(np.int64) // BLOCK_BASES
     places = names * (numbers.max(initial=0) + 1) + numbers
-    found: Counts = np.unique(places, return_inverse=True)[1].astype(np.int64)
-    return found
+    return np.asarray(np.unique(places, return_inverse=True)[1], np.int64)
 
 
 def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
@@ -112,8 +111,7 @@ class SampledMetrics(NamedTuple):
         """Return metrics (M,) with their values on resampled data, (M, R)."""
         known = resampled if resampled.shape[1] > 1 else resampled[:, :0]
         centered = known - known.mean(axis=1, keepdims=True) if known.size else known
-        deviations = centered / math.sqrt(max(known.shape[1], 1))
-        return cls(np.asarray(values, np.float64), deviations, freedom)
+        return cls(np.asarray(values, np.float64), centered / math.sqrt(max(known.shape[1], 1)), freedom)
 
     def of(self, models: Sequence[int]) -> Self:
         """Return the metrics of some models."""

@@ -244,30 +244,27 @@ def selected(found: MatchedCalls) -> dict[str, int]:
     """Return how many calls, from the highest score down, are selected: by F1, and by nominal rate."""
     curve, rates = found.curve, nominal_rates(found)
     counts = {BEST_F1: int(curve.calls[curve.best(len(found.site_blocks))])}
-    reached = {f"nominal FDR {rate:g}": int(curve.calls[rates <= rate].max(initial=0)) for rate in RATES}
-    return counts | reached
+    return counts | {f"nominal FDR {r:g}": int(curve.calls[rates <= r].max(initial=0)) for r in RATES}
 
 
 def nominal_rates(found: MatchedCalls) -> Floats:
     """Return the mean of 1 - score over the calls of each step of the curve."""
     calls = found.curve.calls
-    rates: Floats = np.cumsum(1 - found.scores)[calls - 1] / calls
-    return rates
+    return np.asarray(np.cumsum(1 - found.scores)[calls - 1] / calls)
 
 
 def call_metrics(found: MatchedCalls, count: int, megabases: float) -> tuple[Any, ...]:
     """Return the columns of `SCAN` from `calls` to `recall`, and the median distance, of the first calls."""
     if not count:
         return 0, np.nan, 0.0, np.nan, *UNDEFINED, *Estimate(0.0), np.nan
-    gaps = found.gaps[:count]
-    reached = np.isin(np.arange(len(found.site_blocks)), found.taken[:count])
+    gaps, reached = found.gaps[:count], np.isin(np.arange(len(found.site_blocks)), found.taken[:count])
     wrong, recall = (
         with_width(mean_over_seeds(sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)))
         for values, blocks in ((gaps < 0, found.blocks[:count]), (reached, found.site_blocks))
     )
     distance = float(np.median(gaps[gaps >= 0])) if (gaps >= 0).any() else np.nan
-    scores = found.scores[:count]
-    return count, scores[-1], count / megabases, float((1 - scores).mean()), *wrong, *recall, distance
+    threshold, nominal = found.scores[count - 1], float((1 - found.scores[:count]).mean())
+    return count, threshold, count / megabases, nominal, *wrong, *recall, distance
 
 
 def scan_figure(

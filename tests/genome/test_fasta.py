@@ -19,7 +19,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import fasta
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.contig_records import ContigFragments, flat_format, parse_fragment, stream_flat_file
-from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
+from bigbird_dna.genome.fasta import LengthsAhead, scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, clean
 from tests.genome.formats import EMBL, GENBANK, PACKINGS
@@ -331,3 +331,18 @@ def test_n_before_a_fragment_takes_no_memory(tmp_path):
     source = written(tmp_path / "x.fa", f">c:100000001-100000060\n{'ACGT' * 15}\n")
     found, peak = traced(lambda: prepare_reference(source, tmp_path / "x.fa.gz"))
     assert found.contigs == {"c": 100_000_060} and peak < 60_000_000
+
+
+def test_a_refused_name_closes_the_file(tmp_path: Path) -> None:
+    """An error keeps what is suspended alive: the file must not wait for the garbage collector."""
+    path = written(tmp_path / "genome.fa", f">a\n{random_dna(200_000, 1)}\n>b\nACGT\n")
+
+    def check(name: str) -> None:
+        raise UsageError(name)
+
+    lengths = LengthsAhead(path, check)
+    with pytest.raises(UsageError):
+        lengths.all()
+    assert lengths == {} and str(path) not in {
+        str(file.resolve()) for file in Path("/proc/self/fd").iterdir()
+    }
