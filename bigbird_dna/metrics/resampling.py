@@ -1,15 +1,14 @@
 """Intervals over blocks of the genome, over tracks, and over seeds of models.
 
-The difference between two sets of trained models on the same test rows has an interval over rows and seeds.
-
-Such a difference depends on two random draws: the test examples, and the seeds of the models. The variance of
-the first is that over blocks of the genome (`metrics.auroc`), or for medians over tracks a bootstrap: tracks
-are drawn with replacement, the same for all models. The variance of the second is that of the seeds'
-differences. There are too few seeds to resample them: with three seeds, one resample in nine has a single
-distinct seed, and their spread is underestimated by a fifth. Each variance has its own Student's t interval,
-and the squares of their halves are added (Howe 1974). One t interval with Satterthwaite's degrees of freedom
-would be too narrow: with three seeds and similar variances, it covers the truth in 92 % of studies instead of
-95 %. The interaction of seeds and test data is counted in both.
+The difference between two sets of trained models on the same test rows depends on two random draws: the test
+examples, and the seeds of the models. The variance of the first is that over blocks of the genome
+(`metrics.auroc`), or for medians over tracks a bootstrap: tracks are drawn with replacement, the same for all
+models. The variance of the second is that of the seeds' differences. There are too few seeds to resample
+them: with three seeds, one resample in nine has a single distinct seed, and their spread is underestimated by
+a fifth. Each variance has its own Student's t interval, and the squares of their halves are added (Howe
+1974). One t interval with Satterthwaite's degrees of freedom would be too narrow: with three seeds and
+similar variances, it covers the truth in 92 % of studies instead of 95 %. The interaction of seeds and test
+data is counted in both.
 
 If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
 they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.
@@ -33,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.metrics.auroc import (
+    FEWEST_UNITS,
     UNDEFINED,
     Counts,
     Estimate,
@@ -51,7 +51,6 @@ from bigbird_dna.metrics.auroc import (
 
 RESAMPLES = 2000
 BLOCK_BASES = 10_000
-FEWEST_BLOCKS = 2  # needed for an interval
 FEWEST_TRACKS = 5  # with fewer tracks, resampled medians are not informative
 _ROUNDING = 1e-12  # tolerance for metrics of resamples to count as equal
 # Most weights (rows × resamples) in memory at a time (float64: 32 MB).
@@ -129,9 +128,10 @@ def sampled_aurocs(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike) -> S
     class is in a single block.
     """
     ids = ids_by_class(labels, blocks)
-    found = [block_spread(*by_class(labels, row), ids) for row in np.asarray(scores)]
-    values = np.array([auroc(labels, row).value for row in np.asarray(scores)])
-    return SampledMetrics(values, np.stack([one.deviations for one in found]), found[0].freedom)
+    classes = [by_class(labels, row) for row in np.asarray(scores)]
+    spreads = [block_spread(*own, ids) for own in classes]  # before the scores are sorted in place
+    values = [auroc_of(Steps.of(*own), spread).value for own, spread in zip(classes, spreads, strict=True)]
+    return SampledMetrics(np.array(values), np.stack([one.deviations for one in spreads]), spreads[0].freedom)
 
 
 def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
@@ -253,13 +253,12 @@ def sampled_rates(bits: Sequence[ArrayLike], bases: ArrayLike, blocks: ArrayLike
     """
     which = np.unique(np.asarray(blocks), return_inverse=True)[1]
     by_block = np.stack([np.bincount(which, np.asarray(row, np.float64)) for row in (*bits, bases)])
-    covered = by_block[-1] / by_block[-1].sum()
-    rates = by_block[:-1].sum(axis=1) / by_block[-1].sum()
-    deviations = by_block[:-1] / by_block[-1].sum() - rates[:, None] * covered
-    effective = 1 / float(covered @ covered)
-    if len(covered) < FEWEST_BLOCKS:
+    total = by_block[-1].sum()
+    covered, rates = by_block[-1] / total, by_block[:-1].sum(axis=1) / total
+    deviations = by_block[:-1] / total - rates[:, None] * covered
+    if len(covered) < FEWEST_UNITS:
         return SampledMetrics(rates, deviations[:, :0])
-    freedom = max(effective, FEWEST_BLOCKS) - 1
+    freedom = max(1 / float(covered @ covered), FEWEST_UNITS) - 1
     return SampledMetrics(rates, deviations * math.sqrt((freedom + 1) / freedom), freedom)
 
 

@@ -227,9 +227,9 @@ def scan_report(
         for distance in curves:
             found = curves[distance][name] = match_tracks(calls, sites, distance)
             chances[distance] = chance_precision(scan, sites, distance)
+            own = (1 - chances[distance], found.curve.average_precision)
             for selection, count in selected(found).items():
                 values = call_metrics(found, count, scan.megabases)
-                own = (1 - chances[distance], found.curve.average_precision)
                 rows.append(
                     (name, distance, selection, len(found.site_blocks), *values[:-1], *own, values[-1])
                 )

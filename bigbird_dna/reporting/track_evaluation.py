@@ -25,11 +25,11 @@ from bigbird_dna.metrics.auroc import (
     Difference,
     Estimate,
     Steps,
-    auroc,
     auroc_difference,
     auroc_note,
     auroc_of,
     average_precision,
+    block_spread,
     discoveries,
     thin_curve,
 )
@@ -144,7 +144,9 @@ def _evaluate(
         )
         for name, other, column in zip(others, theirs, scores[1:], strict=True)
     }
-    area = auroc_of(steps) if blocks is None else auroc(positive, scores[0], blocks)
+    ids = None if blocks is None else (blocks[positive], blocks[negative])
+    spread = None if ids is None else block_spread(scores[0][positive], scores[0][negative], ids)
+    area = auroc_of(steps, spread)
     precision, curve = float(average_precision(steps.true, steps.false)), thin_curve(steps, CURVE_POINTS)
     return EvaluatedTrack(m, n, area, precision, compared, curve, auroc_note(m, n, area))
 

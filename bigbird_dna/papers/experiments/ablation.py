@@ -18,8 +18,8 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Column, Schema, json_rows, write_table
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
-from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, sampled_rates
+from bigbird_dna.metrics.auroc import FEWEST_UNITS, UNDEFINED, Estimate, auroc_note
+from bigbird_dna.metrics.resampling import BLOCK_BASES, sampled_rates
 from bigbird_dna.papers.experiments.ablation_files import (
     AblationResult,
     ByMechanism,
@@ -291,8 +291,8 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
         else:
             scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
             evaluated = evaluate_rows(target, scores, blocks[there])
-            if min(evaluated.class_blocks) < FEWEST_BLOCKS:
-                kind = "positives" if evaluated.class_blocks[0] < FEWEST_BLOCKS else "negatives"
+            if min(evaluated.class_blocks) < FEWEST_UNITS:
+                kind = "positives" if evaluated.class_blocks[0] < FEWEST_UNITS else "negatives"
                 note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
                     f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
                 )
