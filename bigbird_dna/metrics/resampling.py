@@ -18,8 +18,7 @@ The interval of an AUROC is on the logit scale, with this width to first order, 
 
 Neighboring tokens are similarly hard to predict, so the interval of bits per base is over blocks of about 10
 kb of sequence too. A rate is a sum of bits over a sum of bases; the deviation of a block is that of its bits
-from the rate times its bases. The difference of two predictors on the same tokens varies much less than each
-rate.
+from the rate times its bases. The difference of two predictors on the same tokens varies much less.
 """
 
 from __future__ import annotations
