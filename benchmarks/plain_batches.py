@@ -38,11 +38,8 @@ class PlainBatches:
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """What `ChromatinObjective.batch` makes."""
-        made, config, size = self.objective, self.objective.config, self.objective.data.bin_size
-        chosen = made.epochs.indices(step * config.batch_size + first, count)
-        rng = np.random.default_rng((config.seed, 3, step))
-        shifts = rng.integers(-made.shift, made.shift + 1, config.batch_size)[first : first + count]
-        turned = rng.integers(0, 2, config.batch_size).astype(bool)[first : first + count]
+        made, size = self.objective, self.objective.data.bin_size
+        chosen, shifts, turned = made.draws.at(step, first, count)
         rows, sequences = made.neighbors[chosen], []
         bins = np.empty(rows.shape, np.int64)
         for number, (row, shift, turn) in enumerate(zip(made.training[chosen], shifts, turned, strict=True)):

@@ -319,9 +319,8 @@ def test_keys_of_no_stage() -> None:
         "chromatin.shards.": "data predictions variants",
         "example_scan.": "stride negative_set max_megabases shards",
         "tables.": "promoters chromatin initializations seeds negative_sets windows taxon motifs "
-        "network_batch_size network_learning_rate comparator_window models linear_probes "
-        "context_negative_set pretraining_steps cnn_steps.promoters cnn_steps.chromatin "
-        "lm_steps.promoters lm_steps.chromatin",
+        "comparator_window models linear_probes context_negative_set pretraining_steps "
+        "steps.promoters steps.chromatin learning_rates",
         "ablation.": " ".join(AblationConfig.model_fields),
     }
     assert unread == {f"{section}{key}" for section, keys in expected.items() for key in keys.split()}

@@ -155,20 +155,22 @@ class TablesConfig(Section):
     context_negative_set: NegativeSet = field(
         "genomic", "negative set of Table 6 for windows that differ from the run's in length"
     )
-    cnn_steps: TaskSteps = field(TaskSteps(), "training steps of neural-network baselines; none: 2,000")
-    lm_steps: TaskSteps = field(TaskSteps(), "fine-tuning steps of language models; none: those of the task")
+    steps: TaskSteps = field(
+        TaskSteps(), "training steps of language models and neural networks; none: those of the task"
+    )
+    learning_rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = field(
+        None,
+        "peak learning rates of both: each is trained, that with the lowest validation loss is reported; "
+        "none: that of the task",
+        min_length=1,
+        max_length=_MOST,
+    )
     pretraining_steps: int | None = field(
         None, "pretraining steps of `models`; none: pretraining.steps", ge=1
     )
     taxon: Taxon = field("vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs")
     motifs: Annotated[FileName | None, DEFAULT_OMITTED] = field(
         None, "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`"
-    )
-    network_batch_size: Annotated[int | None, DEFAULT_OMITTED] = field(
-        None, "windows per step of neural-network baselines; none: 64", ge=1
-    )
-    network_learning_rate: Annotated[float | None, DEFAULT_OMITTED] = field(
-        None, "peak learning rate of neural-network baselines; none: 0.001", gt=0, le=1
     )
     comparator_window: Annotated[int | None, DEFAULT_OMITTED] = field(
         None,
@@ -179,7 +181,8 @@ class TablesConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats(
-            "promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"
+            *("promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"),
+            "learning_rates",
         )
         if "user" in (*(self.negative_sets or ()), self.context_negative_set):
             yield "negative_sets: 'user' needs promoters.sequences, which Table 6 does not support"

@@ -143,6 +143,9 @@ class StartConfig(Section):
 class FinetuningConfig(TrainingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
+    keep: Annotated[Literal["last", "best"], DEFAULT_OMITTED] = field(
+        "last", "weights to keep: last: of the last step; best: of the evaluation with the lowest loss"
+    )
     train_fraction: float = field(
         1.0,
         "fraction of the training examples to use, sampled by seed; below 1 for learning curves",

@@ -36,6 +36,27 @@ from bigbird_dna.training.task import TrainingResult
 LEAST_POSITIVES = 5  # and negatives, that a track needs among the validation bins for the median AUROC
 
 
+class BinDraws:
+    """The training bins of each step, their shifts and strands; the same for every network."""
+
+    def __init__(self, data: ChromatinData, config: ChromatinConfig) -> None:
+        self.config, self.shift = config.training, config.data.shift_bp
+        self.training = training_bins(data, self.config)
+        self.epochs = Epochs(self.config.seed, len(self.training), lambda _: np.arange(len(self.training)))
+
+    def at(
+        self, step: int, first: int, count: int
+    ) -> tuple[list[int], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return, for examples `first … first + count` of a step, the indices in `training`, the shifts of
+        their windows in bp, and which are read from the reverse strand, (count,) each."""
+        config = self.config
+        chosen = self.epochs.indices(step * config.batch_size + first, count)
+        rng = np.random.default_rng((config.seed, 3, step))
+        shifts = rng.integers(-self.shift, self.shift + 1, config.batch_size)
+        turned = rng.integers(0, 2, config.batch_size).astype(bool)
+        return chosen, shifts[first : first + count], turned[first : first + count]
+
+
 class ChromatinObjective:
     """Weighted binary cross-entropy over the bins of a window and all tracks.
 
@@ -59,11 +80,10 @@ class ChromatinObjective:
         self.data, self.tokenizer = data, tokenizer
         self.bases = PackedReference(reference)
         self.threads = torch.get_num_threads()  # read in this thread: another one makes the batches
-        self.config, self.shift = config.training, config.data.shift_bp
+        self.config, self.draws = config.training, BinDraws(data, config)
         self.window, self.positions, self.world = window, positions, world
-        self.training = training_bins(data, self.config)
+        self.training = self.draws.training
         self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
-        self.epochs = Epochs(self.config.seed, len(self.training), lambda _: np.arange(len(self.training)))
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
@@ -77,12 +97,8 @@ class ChromatinObjective:
         self.neighbors[:, np.abs(self.sides) > learned // 2] = -1
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        config, size = self.config, self.data.bin_size
-        chosen = self.epochs.indices(step * config.batch_size + first, count)
-        rng = np.random.default_rng((config.seed, 3, step))
-        shifts = rng.integers(-self.shift, self.shift + 1, config.batch_size)
-        turned = rng.integers(0, 2, config.batch_size).astype(bool)
-        shifts, turned = shifts[first : first + count], turned[first : first + count]
+        size = self.data.bin_size
+        chosen, shifts, turned = self.draws.at(step, first, count)
         rows = self.neighbors[chosen]  # (N, K)
         middle = self.training[chosen]
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
@@ -127,18 +143,29 @@ class ChromatinObjective:
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])
-        losses = F.binary_cross_entropy_with_logits(
-            torch.from_numpy(logits),
-            torch.from_numpy(labels).float(),
-            pos_weight=torch.tensor(self.config.positive_weight),
-        )
-        if not math.isfinite(losses):
-            return {"loss": float(losses), "auroc": math.nan}  # NaN cannot be ranked
-        positives = labels.sum(axis=0)
-        usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
-        figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
-        median = float(np.median(figures)) if figures else 0.5
-        return {"loss": float(losses), "auroc": median}
+        return held_out_metrics(logits, labels, self.config.positive_weight)
+
+
+def held_out_metrics(
+    logits: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8], positive_weight: float
+) -> dict[str, float]:
+    """Return the mean cross-entropy in nats, with positives weighted, and the median AUROC over tracks, of
+    logits and labels (N, T); NaN for logits that are not finite."""
+    losses = F.binary_cross_entropy_with_logits(
+        torch.from_numpy(logits), torch.from_numpy(labels).float(), pos_weight=torch.tensor(positive_weight)
+    )
+    if not math.isfinite(losses):
+        return {"loss": float(losses), "auroc": math.nan}  # NaN cannot be ranked
+    positives = labels.sum(axis=0, dtype=np.int64)
+    usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
+    figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
+    return {"loss": float(losses), "auroc": float(np.median(figures)) if figures else 0.5}
+
+
+def constant_log_odds(share: npt.NDArray[np.floating], positive_weight: float) -> Tensor:
+    """Return the logits (T,) of the best constant prediction, given the fraction of positives per track."""
+    odds = positive_weight * share / (1 - share).clip(1e-6)
+    return torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log()
 
 
 def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
@@ -156,7 +183,7 @@ def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int
     return found
 
 
-def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfig:
+def config_for(config: ChromatinConfig, window: int, member: int = 0) -> ChromatinConfig:
     """Return the configuration for a window size and an ensemble member, with a separate seed per member.
 
     If the window size changes the bins per window, the batch size keeps the number of bins per step.
@@ -191,7 +218,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     @cached_property
     def section(self) -> ChromatinConfig:
         """The run's chromatin section for this window and member."""
-        section = _member(self.run.chromatin, self.window, self.member)
+        section = config_for(self.run.chromatin, self.window, self.member)
         self.run.encoder.check_pooling(section.model.pooling, "chromatin.model")
         return section
 
@@ -255,12 +282,12 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
         assert isinstance(network, ChromatinEnsemble)
         share = self.bins.labels.positives(self.learned) / len(self.learned)
-        odds = self.section.training.positive_weight * share / (1 - share).clip(1e-6)
+        bias = constant_log_odds(share, self.section.training.positive_weight)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
             self.start.apply(member.encoder)
             with torch.no_grad():
-                member.output.bias.copy_(torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log())
+                member.output.bias.copy_(bias)
 
     def describe(self, network: nn.Module) -> str:
         counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"

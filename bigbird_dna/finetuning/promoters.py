@@ -76,6 +76,34 @@ class SplitWindows(NamedTuple):
         return type(self)(sequences, *(column[rows] for column in self[1:]))
 
 
+class PromoterDraws:
+    """The training windows of each step, and the bases trimmed from their ends; the same for every network.
+
+    An epoch has each promoter and one of its negatives, which epochs take in turn.
+    """
+
+    def __init__(
+        self, promoter: npt.NDArray[np.bool_], variants: npt.NDArray[np.int64], config: PromoterTrainingConfig
+    ) -> None:
+        self.config = config
+        turns = np.where(promoter, -1, variants)  # promoters (turn -1) are in every epoch
+        sizes = np.bincount(turns[turns >= 0])
+        epoch_size = int((turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
+
+        def epoch(number: int) -> npt.NDArray[np.intp]:
+            return np.flatnonzero((turns < 0) | (turns == number % (turns.max() + 1)))
+
+        self.epochs = Epochs(config.seed, epoch_size, epoch)
+
+    def at(self, step: int, first: int, count: int) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the rows of examples `first … first + count` of a step, and the bases trimmed from each end
+        of their windows."""
+        chosen = self.epochs.indices(step * self.config.batch_size + first, count)
+        rng = np.random.default_rng((self.config.seed, 3, step))
+        cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))
+        return chosen, [(left, right) for left, right in cuts[first : first + count].tolist()]
+
+
 @dataclass(eq=False)
 class PromoterObjective:
     """Binary cross-entropy of promoters against negatives.
@@ -95,23 +123,11 @@ class PromoterObjective:
     part = staticmethod(take_rows)
 
     def __post_init__(self) -> None:
-        # Epochs cycle through the negatives of a promoter; promoters (turn -1) are in every epoch.
-        self.turns = np.where(self.windows.promoter, -1, self.windows.variants)
-        sizes = np.bincount(self.turns[self.turns >= 0])
-        epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
-
-        def epoch(number: int) -> npt.NDArray[np.intp]:
-            return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
-
-        self.epochs = Epochs(self.config.seed, epoch_size, epoch)
+        self.draws = PromoterDraws(self.windows.promoter, self.windows.variants, self.config)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        chosen = self.epochs.indices(step * self.config.batch_size + first, count)
-        rng = np.random.default_rng((self.config.seed, 3, step))
-        cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))[
-            first : first + count
-        ]
-        rows = self._rows([self.windows.sequences[index] for index in chosen], cuts.tolist())
+        chosen, cuts = self.draws.at(step, first, count)
+        rows = self._rows([self.windows.sequences[index] for index in chosen], cuts)
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         labels = torch.from_numpy(self.windows.labels[chosen]).float()
         batch = {"ids": ids, "lengths": lengths, "labels": labels}

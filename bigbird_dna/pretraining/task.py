@@ -258,7 +258,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
         data = {split: store.info for split, store in self.stores.items()}
-        metrics = {**measured, "split": "valid", **trained.effort, "parameters": trained.parameters}
+        metrics = {**measured, "split": "valid", **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,

@@ -32,6 +32,7 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.task import M, ModelTask
 
 # Settings that may differ between a checkpoint's encoder and the target encoder: they do not change the
@@ -112,6 +113,10 @@ class FinetuningTask(ModelTask[M]):
     @property
     def config(self) -> TrainingConfig:
         return self.section.training
+
+    @property
+    def keep(self) -> Keep:
+        return self.section.training.keep
 
     @property
     def inputs(self) -> Sequence[Path]:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -47,8 +47,9 @@ class TrainingResult(Generic[N]):
 
     @property
     def effort(self) -> dict[str, int]:
-        """Steps and tokens of the training, for its metrics."""
-        return {"steps": self.progress.step, "tokens_seen": self.progress.tokens}
+        """Steps and tokens of the training, and number of trained parameters, for its metrics."""
+        done, parameters = self.progress, self.parameters
+        return {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
 
     @property
     def parameters(self) -> int:
@@ -60,8 +61,10 @@ class Training(ABC, Generic[N]):
     """A network to be trained. Methods are called in this order; `check`, `initialize` and `describe` only on
     the first process."""
 
-    keep: ClassVar[Keep] = "last"
-    """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
+    @property
+    def keep(self) -> Keep:
+        """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
+        return "last"
 
     @property
     @abstractmethod
@@ -211,6 +214,8 @@ def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> Chec
     """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
     config, encoder = task.config, task.encoder
     identity = {"training": config.deciding(), **task.identity()}
+    if task.keep == "best":  # what is measured, and when, then determines the weights
+        identity["measured"] = [config.evaluate_every, getattr(config, "evaluation_bins", None)]
     computed: dict[str, Computed] = {
         "processes": world.size,
         "grad_accumulation": config.grad_accumulation,

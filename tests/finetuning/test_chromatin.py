@@ -230,7 +230,7 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     objective = ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, ALONE)
     kept = training_bins(made.data, config.training)
     assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
-    assert objective.epochs.size == len(kept)
+    assert objective.draws.epochs.size == len(kept)
     learned = objective.neighbors[objective.neighbors >= 0]
     assert set(learned) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.

@@ -35,8 +35,8 @@ DEEP = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"po
 TABLES: dict[str, Any] = {
     **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7]},
     **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
-    **{"lm_steps": {"promoters": 20}, "cnn_steps": {"promoters": 30}, "context_negative_set": "genomic"},
-    **{"pretraining_steps": 40, "network_learning_rate": 0.01, "comparator_window": 600},
+    **{"steps": {"promoters": 20}, "context_negative_set": "genomic"},
+    **{"pretraining_steps": 40, "comparator_window": 600},
     "models": [
         {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
         {"name": "bigbird-256", "tokens": 256},
@@ -107,7 +107,9 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     windows = find_experiment("table6").data_config(own.run, "1000").promoters.windows
     assert windows.sides == (750, 250) and windows.negative_sets == ("genomic",)
     network = promoters["400-permuted-cnnprom", 7].arm
-    assert network.options == {"negative_set": "permuted", "steps": 30, "learning_rate": 0.01}
+    assert network.options == {"negative_set": "permuted"}
+    training = promoters["400-permuted-cnnprom", 7].config.promoters.training
+    assert training == own.config.promoters.training and (training.keep, training.steps) == ("best", 20)
     assert promoters["400-permuted-gc", 1].arm.options == {"negative_set": "permuted"}
     assert ("400-permuted-gc", 7) not in promoters
     probe = promoters["1000-genomic-own-random-probe", 7].arm
@@ -211,7 +213,7 @@ SMALL_TABLES: dict[str, Any] = {
         {"name": "bert-64", "attention": "full", "tokens": 64, "window": 300},
         {"name": "bigbird-200", "tokens": 200},
     ],
-    "cnn_steps": {"promoters": 4, "chromatin": 4},
+    **{"steps": {"promoters": 4, "chromatin": 4}, "learning_rates": [1e-3, 1e-2]},
 }
 SMALL_ABLATION: dict[str, Any] = {
     **{"mechanisms": ["full", "bigbird", "combiner_fixed"], "seeds": [1], "tokens": 64, "batch_tokens": 256},
@@ -258,8 +260,13 @@ def test_all_tables_of_a_small_run(tmp_path: Path) -> None:
     assert set(tracks["predictor"]) == {"bigbird", "full", "gc", "k-mers"}
     models = tracks[(tracks["predictor"] == "full") & (tracks["training"] == "fine-tuned")]
     assert set(models["window"]) == {300} and set(models["weights"]) == {"pretrained", "random"}
-    for name in ("table5", "table6", "table7"):
+    for name in ("table5", "table6", "table6_training", "table7", "table7_training"):
         assert (report / f"{name}.svg").read_text().startswith("<?xml")
+    trained = pd.read_csv(report / "table6_training.tsv", sep="\t", keep_default_na=False)
+    rates = trained.groupby(["window", "predictor", "weights"])["learning_rate"].agg(set)
+    assert len(rates) == 3 * 2 + 3 and all(one == {1e-3, 1e-2} for one in rates)
+    chosen = trained[trained["chosen"] == "yes"]
+    assert len(chosen) == len(rates) and (trained["examples"] == 4 * 16).all(), trained
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 """Fit comparators to promoter and chromatin data sets, and predict the same held-out data as the models.
-Networks are trained on the models' fraction of the training examples, other comparators on all promoters, or
-on a sample of 60,000 bins."""
+Networks are trained like the models: on the same draws of the training examples, for as many steps. Other
+comparators are fitted to all promoters, or to a sample of 60,000 bins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -15,19 +15,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, TextWindows, blocks
-from bigbird_dna.config import Config
+from bigbird_dna.config import ChromatinConfig, Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
+from bigbird_dna.data.chromatin import BinWindows, checked_window, sample
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
     read_origin,
     read_windows,
     training_windows,
+    variants,
     window_sequences,
 )
 from bigbird_dna.disk.atomic import checksum, write_array, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError
+from bigbird_dna.finetuning.chromatin import BinDraws, config_for
 from bigbird_dna.finetuning.evaluation import (
     BASELINE_BINS,
     BASELINE_WINDOW,
@@ -37,9 +39,11 @@ from bigbird_dna.finetuning.evaluation import (
     split_metrics,
     write_predictions,
 )
+from bigbird_dna.finetuning.promoters import VALIDATION_WINDOWS, PromoterDraws
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.interface import (
     GKM,
     MOTIFS,
@@ -56,8 +60,40 @@ _AT_ONCE = 4096  # bins whose sequences are in memory at a time
 # Axes: n bins, T tracks.
 
 
-_OF_NETWORKS = {"steps": "steps", "step_windows": "batch_size", "learning_rate": "learning_rate"}
-"""Option of an arm → name in the settings of networks."""
+class DrawnPromoters(TextWindows):
+    """Promoter windows, drawn for networks as for the models; N replaces the bases that the models trim."""
+
+    def __init__(self, sequences: list[str], labels: npt.NDArray[np.uint8], draws: PromoterDraws) -> None:
+        super().__init__(sequences, labels)
+        self.draws, self.shares = draws, np.array([0.5])
+
+    def draw(self, step: int, first: int, count: int) -> tuple[list[str], npt.NDArray[np.uint8]]:
+        rows, cuts = self.draws.at(step, first, count)
+        chosen = np.array(rows, np.intp)
+        texts = [
+            text[left : len(text) - right].rjust(len(text) - right, "N").ljust(len(text), "N")
+            for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
+        ]
+        return texts, self.labels(chosen)
+
+
+class DrawnBins(BinWindows):
+    """Windows around bins, drawn for networks as for the models: shifted, and from a random strand."""
+
+    def __init__(self, data: ChromatinData, reference: Reference, length: int, draws: BinDraws) -> None:
+        super().__init__(data, reference, length, draws.training)
+        self.draws = draws
+        self.shares = data.labels.positives(draws.training) / len(draws.training)
+
+    def draw(self, step: int, first: int, count: int) -> tuple[list[str], npt.NDArray[np.uint8]]:
+        rows, shifts, turned = self.draws.at(step, first, count)
+        chosen = np.array(rows, np.intp)
+        windows = self.data.windows(self.length, self.rows[chosen])
+        texts = []
+        for one, shift, reverse in zip(windows, shifts.tolist(), turned, strict=True):
+            moved = Interval(one.contig, one.start + shift, one.end + shift, "-" if reverse else "+")
+            texts.append(self.reference.fetch(moved))
+        return texts, self.labels(chosen)
 
 
 @dataclass(frozen=True)
@@ -75,9 +111,9 @@ class PromoterData:
         return [self.windows, self.reference.path]
 
     @property
-    def seed(self) -> int:
-        """Default seed of the comparator."""
-        return self.config.promoters.evaluation.seed
+    def settings(self) -> NetworkSettings:
+        """Training settings of a network."""
+        return NetworkSettings(self.config.promoters.training, evaluated=VALIDATION_WINDOWS)
 
     @property
     def share(self) -> float:
@@ -97,8 +133,14 @@ class PromoterData:
     @cached_property
     def learned(self) -> LabeledWindows:
         """Training windows; `DataError` unless they have both classes and equal lengths."""
-        rows = training_windows(self.data, self.share, self.config.promoters.training.seed)
-        return self._checked(rows, "training")
+        training = self.config.promoters.training
+        rows = training_windows(self.data, self.share, training.seed)
+        windows = self._checked(rows, "training")
+        if self.name not in NETWORK_NAMES:
+            return windows
+        labels = self.data.labels[rows]
+        draws = PromoterDraws(labels == 1, variants(self.data.rows)[rows], training)
+        return DrawnPromoters(windows.sequences(np.arange(len(rows))), labels, draws)
 
     @cached_property
     def held_out(self) -> LabeledWindows:
@@ -125,6 +167,7 @@ class PromoterData:
             upstream, downstream = origin.upstream, origin.downstream
         return {
             "directed": True,
+            "seed": self.config.promoters.evaluation.seed,
             "sizes": (self.learned.length,),
             "kmer": self.config.promoters.evaluation.baseline_kmer,
             "identity": {
@@ -165,9 +208,15 @@ class TrackData:
         return [self.data, self.path]
 
     @property
-    def seed(self) -> int:
-        """Default seed of the comparator."""
-        return self.config.chromatin.evaluation.seed
+    def section(self) -> ChromatinConfig:
+        """The chromatin section for windows with one bin: a step learns from as many bins as the models'."""
+        return config_for(self.config.chromatin, self.bins.bin_size)
+
+    @property
+    def settings(self) -> NetworkSettings:
+        """Training settings of a network."""
+        training = self.section.training
+        return NetworkSettings(training, True, training.positive_weight, training.evaluation_bins)
 
     @cached_property
     def bins(self) -> ChromatinData:
@@ -190,9 +239,10 @@ class TrackData:
 
     @cached_property
     def learned(self) -> LabeledWindows:
-        training, evaluation = self.config.chromatin.training, self.config.chromatin.evaluation
+        evaluation = self.config.chromatin.evaluation
         if self.name in NETWORK_NAMES:
-            return self._windows(training_bins(self.bins, training))
+            draws = BinDraws(self.bins, self.section)
+            return DrawnBins(self.bins, Reference(self.path), self.length, draws)
         return self._windows(sample(self.bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8)))
 
     @cached_property
@@ -206,12 +256,14 @@ class TrackData:
         log(f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp")
         return {
             "directed": False,
+            "seed": self.config.chromatin.evaluation.seed,
             "sizes": (size, self.length) if self.length > size else (size,),
             "kmer": self.config.chromatin.evaluation.baseline_kmer,
             "identity": {
                 "labels": checksum(self.data / "labels.npz"),
                 "bins": checksum(self.data / "bins.parquet"),
                 **{"examples": training.train_fraction, "examples_seed": training.seed},
+                "shift": self.config.chromatin.data.shift_bp,
             },
             # The target of a track, or its name if the table has no target.
             "factors": [track.target or track.name for track in self.bins.tracks],
@@ -255,23 +307,18 @@ def fit_comparator(
     device: str = "auto",
 ) -> Mapping[str, Any]:
     """Fit a comparator and write predictions of held-out data to `output`, with `comparator.json` (returned).
-    `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. A killed training resumes
-    from its last checkpoint."""
+    `options` are keys of a `ComparatorRequest`. A killed training resumes from its last checkpoint."""
     models = [options["model"]] if options.get("model") else []
     check_directory(output, [*data.inputs, checkpoints, *models])
     if isinstance(data, TrackData):
         _ = data.length, data.test  # check the configuration before any computation
     learned, held_out = data.learned, data.held_out
-    of_data, given = data.request(), {"seed": data.seed, **options}
-    directed = of_data["directed"]
-    settings = NetworkSettings(
-        seed=given.pop("seed"),
-        both_strands=not directed,
-        balanced=directed,
-        **{name: given.pop(key) for key, name in _OF_NETWORKS.items() if key in given},
-    )
     request = ComparatorRequest(
-        data.name, settings=settings, checkpoints=checkpoints, device=device, **given, **of_data
+        data.name,
+        settings=data.settings,
+        checkpoints=checkpoints,
+        device=device,
+        **{**data.request(), **options},
     )
     comparator = make_comparator(request).fit(learned, held_out)
     predictions: Any = data.predict(comparator)
@@ -281,7 +328,9 @@ def fit_comparator(
             "comparator": request.name,
             "version": version("bigbird-dna"),
             **written,
-            "settings": asdict(settings) if data.name in NETWORK_NAMES else {"seed": settings.seed},
+            "settings": data.settings.training.model_dump(mode="json")
+            if data.name in NETWORK_NAMES
+            else {"seed": request.seed},
             "chosen": comparator.chosen(),
         }
         write_json(directory / DESCRIPTION, description)

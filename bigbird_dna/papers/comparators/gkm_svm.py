@@ -244,4 +244,4 @@ def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    return GkmSvm(both_strands=not request.directed, seed=request.settings.seed)
+    return GkmSvm(both_strands=not request.directed, seed=request.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.calibration.maps import fit_line
-from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
+from bigbird_dna.config import PRETRAINED
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
+from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.errors import check_import
 
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
@@ -32,7 +32,6 @@ _MODULES = {
     **{GKM: "gkm_svm", MOTIFS: "motifs"},
 }
 """Name of a comparator → module whose `make` makes it."""
-_EVALUATIONS = 20  # most evaluations of a network during training
 _LEAST_SLOPE = 0.01  # in standard deviations of the scores; keeps probabilities increasing with scores
 
 
@@ -109,35 +108,16 @@ class ScoringComparator(Comparator):
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Training settings of a network.
+    """Training settings of a network: those of the models of its task, and how its windows are used.
 
-    With `both_strands`, windows have no direction: training uses either strand, and predictions are means
-    over both strands, as in DeepSEA. With `balanced`, both classes have equal weight, independent of their
-    numbers.
+    With `both_strands`, windows have no direction, and predictions are means over both strands, as in
+    DeepSEA.
     """
 
-    steps: int = 2000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    seed: int = 1
+    training: FinetuningConfig
     both_strands: bool = False
-    balanced: bool = False
-
-    def training(self, evaluated: int) -> TrainingConfig:
-        """Return the settings of the training loop; `evaluated` is the number of evaluated windows. They are
-        evaluated rarely enough to be fewer than the training windows."""
-        every = max(1, math.ceil(self.steps / _EVALUATIONS), evaluated // (2 * self.batch_size))
-        optimizer = OptimizerConfig(
-            learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
-        )
-        return TrainingConfig(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            optimizer=optimizer,
-            evaluate_every=every,
-            checkpoint_every=every,
-            seed=self.seed,
-        )
+    positive_weight: float = 1.0  # weight of a positive label in the loss
+    evaluated: int = 2000  # most held-out windows on which weights are chosen
 
 
 @dataclass(frozen=True)
@@ -148,7 +128,8 @@ class ComparatorRequest:
     directed: bool  # windows have a direction and one label, like promoters; otherwise both strands are used
     sizes: Sequence[int]  # central bp of a window from which k-mers and GC content are computed
     kmer: int
-    settings: NetworkSettings  # for networks; the seed is used by all comparators
+    seed: int
+    settings: NetworkSettings  # of networks
     checkpoints: Path  # directory for the training of a network
     identity: Mapping[str, Any]  # facts that identify the windows
     device: str = "auto"

@@ -266,7 +266,7 @@ def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    seed, directed = request.settings.seed, request.directed
+    seed, directed = request.seed, request.directed
     if request.name == PROBE:
         assert request.model is not None
         return EncoderProbe(

@@ -60,6 +60,7 @@ class Arm:
     measured: Sequence[int] = ()  # input lengths at which the cost of training steps is measured
     costs: Sequence[Path] = ()  # costs that determine the number of steps: its own, and the reference's
     row: Any = None  # key of the comparison
+    rate: float | None = None  # peak learning rate, if arms that differ only by it are compared
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class ArmJob:
         """Configuration of the training: the keys of its stage, with the arm's values and seed."""
         task = self.arm.task
         keys = dict(self.arm.set)
-        if self.is_model and task in _SEED_KEYS:
+        if task in _SEED_KEYS:
             keys[_SEED_KEYS[task]] = self.seed
-        elif not self.is_model:  # a training's stage has no evaluation keys
+        if not self.is_model:  # a training's stage has no evaluation keys
             keys[f"{task}.evaluation"] = getattr(self.run, task).evaluation.model_dump(mode="json")
         return with_keys(self.run, _STAGES.get(task, task), keys, f"{self.experiment}: {self.arm.name}")
 

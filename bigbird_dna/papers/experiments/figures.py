@@ -27,6 +27,8 @@ from bigbird_dna.reporting.result import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from bigbird_dna.reporting.training import LogCurve
 from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyArm, mean_curve
 
 LOOKS = {
@@ -106,6 +108,32 @@ def _draw_steps(axis: Axes, arm: StudyArm) -> None:
     # Longer runs are drawn below the random ones, with which they coincide initially.
     order = 1.9 if arm.row.start == LONGER else 2.0
     axis.plot(mean.steps, mean.values, color=color, marker="o", markersize=3, label=label, zorder=order)
+
+
+def trainings_figure(table: pd.DataFrame, curves: Sequence[LogCurve], path: Path) -> None:
+    """Plot validation AUROC over steps at the chosen learning rates, one panel per window and negative set.
+
+    Rows of `table` have a curve each; language models from random weights are dashed.
+    """
+    chosen = table[table["chosen"] == "yes"]
+    # Windows of tracks differ by predictor: one panel has all.
+    sets = chosen["negative_set"] + " " + chosen["window"].map("{:.0f} bp".format)
+    groups = list(chosen.groupby(sets.where(chosen["negative_set"] != "", ""), sort=False))
+    columns = max(1, min(_COLUMNS, len(groups)))
+    with panels(max(1, -(-len(groups) // columns)), columns, 5.6, 3.8) as (figure, axes):
+        names = list(dict.fromkeys(chosen["predictor"]))
+        for axis, (title, rows) in zip(axes, groups, strict=False):
+            named = zip(rows.index.tolist(), rows["predictor"], rows["weights"], strict=True)
+            for index, name, weights in named:
+                style, color = "--" if weights == RANDOM else "-", SERIES[names.index(name) % len(SERIES)]
+                label, curve = f"{name} {weights}".strip(), curves[index]
+                axis.plot(curve.steps, curve.values, style, color=color, linewidth=1.4, label=label)
+            axis.set(title=title or "Tracks", xlabel="optimizer step", ylabel="AUROC, validation")
+            axis.set_xlim(left=0)
+            axis.legend(loc="lower right", fontsize=8)
+        for axis in axes[len(groups) :]:
+            axis.set_visible(False)
+        save_figure(figure, path)
 
 
 _COLUMNS = 3  # panels per row

@@ -4,6 +4,7 @@ tuned and probed from pretrained and random weights, and comparators."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,9 +23,11 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
+from bigbird_dna.papers.experiments.table_trainings import read_trainings
 from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 
-_ENDINGS = ("tsv", "json", "md", "svg")
+_ENDINGS = (".tsv", ".json", ".md", ".svg")
+_OF_TRAININGS = ("_training.tsv", "_training.svg")
 Keys = dict[str, Any]
 
 
@@ -33,7 +36,8 @@ class _Table(Experiment):
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         """Return the inputs of the report."""
-        return {"models": [ArmModel.of(job) for job in jobs]}
+        trainings = read_trainings(jobs)
+        return {"models": [ArmModel.of(job) for job in trainings.jobs], "trainings": trainings}
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
@@ -46,7 +50,7 @@ class Table5(_Table):
     """Bits per base: the run's own evaluation, and one pretraining per model in `tables.models`."""
 
     name: ClassVar[str] = "table5"
-    files: ClassVar[Sequence[str]] = [f"tables/table5.{ending}" for ending in _ENDINGS]
+    files: ClassVar[Sequence[str]] = [f"tables/table5{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
         require(run.has_genome, "table5: needs a genome.reference to pretrain on")
@@ -84,7 +88,7 @@ class Table6(_Table):
     """Promoters: one part per negative set in the run's windows, and one per additional window."""
 
     name: ClassVar[str] = "table6"
-    files: ClassVar[Sequence[str]] = [f"tables/table6.{ending}" for ending in _ENDINGS]
+    files: ClassVar[Sequence[str]] = [f"tables/table6{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)]
 
     def check(self, run: Config) -> None:
         there = run.has_promoters and not run.has_sequences
@@ -128,7 +132,7 @@ class Table6(_Table):
 class Table7(_Table):
     name: ClassVar[str] = "table7"
     files: ClassVar[Sequence[str]] = [
-        *(f"tables/table7.{ending}" for ending in _ENDINGS),
+        *(f"tables/table7{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)),
         "tables/table7_tracks.tsv",
     ]
 
@@ -204,21 +208,22 @@ def _arms(
     attentions = {OWN_MODEL: run.encoder.attention, **{one.name: one.attention for one in tables.models}}
     windows = {one.name: one.window for one in tables.models if of_bins}
     own = run.chromatin.data.window if of_bins else None
-    for model, start in started:
+    for (model, start), (rate, training) in product(started, _trainings(run, task)):
         yield Arm(
-            f"{prefix}{model}-{start}",
+            f"{prefix}{model}-{start}{_suffix(rate)}",
             task,
             tables.seeds,
             {
                 **(_encoder(run, named[model]) if model in named else {}),
                 **keys,
-                **_known(**{f"{task}.training.steps": getattr(tables.lm_steps, task)}),
+                **training,
                 f"{task}.model.initial": start,
             },
             options=options | _known(window=windows.get(model)),
             initialization=_pretrained(run, model) if start == PRETRAINED else None,
             predictions="npy" if of_bins else "",
             row=PredictorRow(attentions[model], start, FINE_TUNED, windows.get(model) or own),
+            rate=rate,
             **common,
         )
     for model, start in started if tables.linear_probes else ():
@@ -234,17 +239,35 @@ def _arms(
             row=PredictorRow(attentions[model], start, PROBED),
             **common,
         )
-    for comparator in getattr(tables, task):
-        yield Arm(
-            f"{prefix}{comparator}",
-            task,
-            # Trained comparators have one model per seed, the others a single one with the first seed.
-            tables.seeds[: None if comparator in NETWORK_NAMES else 1],
-            predictor=comparator,
-            options=options | _comparator_options(run, task, comparator),
-            row=PredictorRow(comparator, "", FITTED),
-            **common,
-        )
+    for comparator, network in ((one, one in NETWORK_NAMES) for one in getattr(tables, task)):
+        for rate, training in _trainings(run, task) if network else [(None, {})]:
+            yield Arm(
+                f"{prefix}{comparator}{_suffix(rate)}",
+                task,
+                # Networks have one model per seed, the others a single one with the first seed.
+                tables.seeds[: None if network else 1],
+                training,
+                predictor=comparator,
+                options=options | _comparator_options(run, task, comparator),
+                row=PredictorRow(comparator, "", FITTED),
+                rate=rate,
+                **common,
+            )
+
+
+def _trainings(run: Config, task: ArmTask) -> list[tuple[float | None, Keys]]:
+    """Return each learning rate (None: that of the task) with the keys of a training, the same for language
+    models and networks: the weights with the lowest validation loss are kept."""
+    steps = getattr(run.tables.steps, task)
+    common = {f"{task}.training.keep": "best", **_known(**{f"{task}.training.steps": steps})}
+    return [
+        (rate, {**common, **_known(**{f"{task}.training.optimizer.learning_rate": rate})})
+        for rate in run.tables.learning_rates or (None,)
+    ]
+
+
+def _suffix(rate: float | None) -> str:
+    return "" if rate is None else f"-rate-{rate:g}"
 
 
 def _known(**options: object) -> Keys:
@@ -255,13 +278,7 @@ def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
     """Return the options of a comparator from the section; without them, it uses its defaults."""
     tables = run.tables
     found: Keys = {}
-    if comparator in NETWORK_NAMES:
-        found = {
-            "steps": getattr(tables.cnn_steps, task),
-            "step_windows": tables.network_batch_size,
-            "learning_rate": tables.network_learning_rate,
-        }
-    elif comparator == MOTIFS and tables.motifs:
+    if comparator == MOTIFS and tables.motifs:
         found = {"motifs": locate(tables.motifs, run.data_dir)}
     elif comparator == MOTIFS:
         found = {"taxon": tables.taxon}

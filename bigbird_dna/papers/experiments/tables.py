@@ -44,7 +44,9 @@ from bigbird_dna.papers.experiments.figures import (
     negative_windows,
     promoters_figure,
     tracks_figure,
+    trainings_figure,
 )
+from bigbird_dna.papers.experiments.table_trainings import TRAININGS, Trainings
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
@@ -111,11 +113,12 @@ def table_report(
     tracks: Path | None = None,
     min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
+    trainings: Trainings | None = None,
 ) -> pd.DataFrame:
     """Write `NAME.tsv`, `.json`, `.md` and `.svg` for table5, table6 or table7; for Table 7 also
-    `table7_tracks.tsv`, the AUROC of each track. For Table 5, `bits` has the files of the run's own model
-    (key "") and of further models. For the others, each of `models` has a `PredictorRow`; Table 7 also needs
-    `labels` and `tracks` of the test bins."""
+    `table7_tracks.tsv`, the AUROC of each track; with `trainings`, also `NAME_training.tsv` and `.svg`. For
+    Table 5, `bits` has the files of the run's own model (key "") and of further models. For the others, each
+    of `models` has a `PredictorRow`; Table 7 also needs `labels` and `tracks` of the test bins."""
     inputs = [*(model.path for model in models), *(bits or {}).values()]
     chromatin: ChromatinTables | None = None
     if name == "table7":
@@ -134,6 +137,9 @@ def table_report(
         write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
         if chromatin is not None:
             write_table(files / f"{name}_tracks.tsv", chromatin.tracks, TRACKS)
+        if trainings is not None:
+            write_table(files / f"{name}_training.tsv", trainings.table, TRAININGS)
+            trainings_figure(trainings.table, trainings.curves, files / f"{name}_training.svg")
     return table
 
 

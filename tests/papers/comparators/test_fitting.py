@@ -9,22 +9,35 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
+from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import (
+    DrawnBins,
+    DrawnPromoters,
+    PromoterData,
+    TrackData,
+    fit_comparator,
+)
 from bigbird_dna.papers.comparators.simple import EncoderProbe
+from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
 from tests.papers.comparators.test_known_differences import write_language_model
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, small_tokenizer, write_motif_genome
 
-QUICK: dict[str, Any] = {"steps": 4, "step_windows": 8}
+
+def quick(task: str) -> list[str]:
+    """Settings of a short training."""
+    return [f"{task}.training.{key}" for key in ("steps=4", "batch_size=8", "evaluate_every=2", "keep=best")]
 
 
 def fit_windows(
@@ -46,10 +59,16 @@ def fit_windows(
 
 
 def fit_bins(
-    home: Path, name: str, output: Path, window: int | None = None, data: Path | None = None, **options: Any
+    home: Path,
+    name: str,
+    output: Path,
+    window: int | None = None,
+    *sets: str,
+    data: Path | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """A comparator of chromatin: its description."""
-    config = load_config(home / "config.yaml")
+    config = load_config(home / "config.yaml", sets)
     bins = TrackData(config, name, data or home / "data", home / "reference.fa.gz", window)
     fit_comparator(bins, output, output.parent / "checkpoints", options, "cpu")
     return dict(json.loads((output / "comparator.json").read_text()))
@@ -97,15 +116,16 @@ def test_regressions_of_promoters_are_the_baselines(
 
 
 def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    told = fit_windows(tiny_config, "cnnprom", tmp_path / "one", **QUICK)
+    sets = quick("promoters")
+    told = fit_windows(tiny_config, "cnnprom", tmp_path / "one", *sets)
     half = fit_windows(
-        tiny_config, "cnnprom", tmp_path / "half", "promoters.training.train_fraction=0.5", **QUICK
+        tiny_config, "cnnprom", tmp_path / "half", *sets, "promoters.training.train_fraction=0.5"
     )
     assert half["training_windows"] == told["training_windows"] // 2
     assert (tmp_path / "one/training.jsonl").is_file()
     assert not list((tmp_path / "checkpoints").rglob("*.pt"))
     settings = told["settings"]
-    assert settings["steps"] == 4 and settings["balanced"] and not settings["both_strands"]
+    assert settings["steps"] == told["chosen"]["steps"] == 4 and settings["keep"] == "best"
     given = f"substituted={tmp_path / 'one/predictions.parquet'}"
     assert run("evaluate promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
@@ -156,10 +176,10 @@ def test_comparators_of_bins_are_what_other_commands_give(
 
 
 def test_a_network_of_bins_and_its_report(run: Run, chromatin: Path, tmp_path: Path) -> None:
-    told = fit_bins(chromatin, "residual-cnn", tmp_path / "out", 120, **QUICK)
+    told = fit_bins(chromatin, "residual-cnn", tmp_path / "out", 120, *quick("chromatin"))
     values = np.load(tmp_path / "out/predictions.npy")
     assert values.shape == (60, 2) and ((values > 0) & (values < 1)).all()
-    assert told["window"] == 120 and told["settings"]["both_strands"] and told["tracks_left_out"] == []
+    assert told["window"] == 120 and told["settings"]["batch_size"] == 8 and told["tracks_left_out"] == []
     words = ["auc-report", tmp_path / "out/predictions.npy", tmp_path / "out/labels.npz"]
     assert run(*words, "--tracks", tmp_path / "out/tracks.tsv", "-o", tmp_path / "report").code == 0
 
@@ -179,6 +199,59 @@ def test_known_motifs_of_bins(chromatin: Path, tmp_path: Path) -> None:
     assert len(bins) == 60 and set(bins["contig"]) <= set(genome.contigs)
 
 
+# Networks learn from the draws of the models
+
+
+@pytest.mark.parametrize("negative_set", ["substituted", "genomic"])
+def test_networks_draw_the_windows_of_the_models(tiny_config: Path, negative_set: str) -> None:
+    sets = ["training.crop_jitter_bp=9", "training.seed=5", "model.initial=random"]
+    config = load_config(tiny_config, [f"promoters.{key}" for key in sets])
+    paths, reference = config.paths, Reference(config.paths.reference)
+    task = PromoterTask(config, paths.windows, reference, paths.tokenizer, None, negative_set, False)
+    models = task.objective(nn.Identity(), World(0, 1, CPU))
+    learned = PromoterData(config, "cnnprom", negative_set, paths.windows, reference).learned
+    assert isinstance(learned, DrawnPromoters)
+    size = config.promoters.training.batch_size
+    trimmed = set()
+    for step in (0, 3, 40):
+        texts, labels = learned.draw(step, 0, size)
+        assert labels[:, 0].tolist() == models.batch(step, 0, size)["labels"].tolist()
+        rows, cuts = models.draws.at(step, 0, size)
+        for text, row, (left, right) in zip(texts, rows, cuts, strict=True):
+            whole = models.windows.sequences[row]
+            assert text == "N" * left + whole[left : len(whole) - right] + "N" * right
+            trimmed |= {left, right}
+        part, _ = learned.draw(step, 2, 3)
+        assert part == texts[2:5]
+    assert {0, 9} <= trimmed <= {*range(10)}
+
+
+def test_networks_draw_the_bins_of_the_models(chromatin: Path, tmp_path: Path) -> None:
+    config = load_config(chromatin / "config.yaml", ["chromatin.training.seed=5"])
+    reference = Reference(chromatin / "reference.fa.gz")
+    data = TrackData(config, "residual-cnn", chromatin / "data", reference.path, 120)
+    tokenizer = small_tokenizer()
+    bins = data.bins
+    models = ChromatinObjective(
+        bins, reference, tokenizer, data.section, bins.bin_size, 100, World(0, 1, CPU)
+    )
+    learned, size = data.learned, data.section.training.batch_size
+    assert isinstance(learned, DrawnBins)
+    for step in (0, 7):
+        texts, labels = learned.draw(step, 0, size)
+        batch = models.batch(step, 0, size)
+        assert labels.tolist() == batch["labels"][:, 0].tolist()
+        for text, ids, length in zip(texts, batch["ids"].tolist(), batch["lengths"].tolist(), strict=True):
+            assert tokenizer.decode(ids[1 : length - 1]) == text[40:80]
+
+
+def test_a_step_has_as_many_bins_for_a_network_as_for_a_model(chromatin: Path) -> None:
+    sets = ["chromatin.training.bins_per_window=5", "chromatin.model.pooling=bin"]
+    config = load_config(chromatin / "config.yaml", [*sets, "chromatin.training.batch_size=6"])
+    data = TrackData(config, "danq", chromatin / "data", chromatin / "reference.fa.gz")
+    assert data.settings.training.batch_size == 30
+
+
 # Refusals
 
 
@@ -193,7 +266,7 @@ def test_promoter_data_that_are_refused(tiny_config: Path, tmp_path: Path) -> No
         with fails(UsageError, place):
             fit_windows(tiny_config, "gc", place)
     with fails(DataError, "deepsea", "100", "163"):
-        fit_windows(tiny_config, "deepsea", tmp_path / "out", **QUICK)
+        fit_windows(tiny_config, "deepsea", tmp_path / "out", *quick("promoters"))
     assert not (tmp_path / "out").exists() and not list((tmp_path / "checkpoints").rglob("*"))
 
 

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
+from bigbird_dna.config import OptimizerConfig
+from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
@@ -25,6 +28,7 @@ from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
 from bigbird_dna.papers.comparators.networks import NetworkComparator
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
+from bigbird_dna.training.loop import Epochs
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
@@ -35,17 +39,43 @@ LENGTH = 170  # bp
 APART = 48  # bp between the starts of the two of a pair: further than any filter and any k-mer reaches
 
 
+class DrawnTexts(TextWindows):
+    """Texts, all drawn in each epoch."""
+
+    def __init__(self, texts: list[str], labels: ArrayLike) -> None:
+        super().__init__(texts, labels)
+        self.shares = all_labels(self).mean(axis=0)
+        self.epochs = Epochs(1, len(texts), lambda _: np.arange(len(texts)))
+
+    def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
+        rows = np.array(self.epochs.indices(step * count + first, count), np.intp)
+        return self.sequences(rows), self.labels(rows)
+
+
+def training(
+    steps: int, *, batch_size: int = 8, rate: float = 1e-3, seed: int = 1, **options: Any
+) -> NetworkSettings:
+    """The settings of a network of which the best weights stay, after twenty looks."""
+    every = max(1, steps // 20)
+    optimizer = OptimizerConfig(learning_rate=rate, warmup_steps=max(1, min(100, steps // 10)))
+    config = FinetuningConfig(
+        steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed, keep="best",
+        evaluate_every=every, checkpoint_every=every,
+    )  # fmt: skip
+    return NetworkSettings(config, **options)
+
+
 class Task(NamedTuple):
     """Windows with labels, half of them positive."""
 
-    train: TextWindows
+    train: DrawnTexts
     valid: TextWindows
     test: TextWindows
 
 
 def _split(texts: list[str], labels: np.ndarray, sizes: tuple[int, int, int]) -> Task:
     bounds = pairwise(np.cumsum((0, *sizes)).tolist())
-    return Task(*(TextWindows(texts[first:last], labels[first:last]) for first, last in bounds))
+    return Task(*(DrawnTexts(texts[first:last], labels[first:last]) for first, last in bounds))
 
 
 def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
@@ -72,7 +102,7 @@ def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
 def one_label(task: Task, label: int) -> Task:
     """A task of one of its labels alone."""
     parts = ((part, np.arange(part.shape[0])) for part in task)
-    return Task(*(TextWindows(part.sequences(rows), part.labels(rows)[:, label]) for part, rows in parts))
+    return Task(*(DrawnTexts(part.sequences(rows), part.labels(rows)[:, label]) for part, rows in parts))
 
 
 def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
@@ -123,7 +153,7 @@ def network(name: str, home: Path, steps: int, *, whole: bool = False) -> Networ
     if not whole:
         build = partial(build, **SMALL[name])
         build.shortest = NETWORKS[name].shortest
-    settings = NetworkSettings(steps=steps, batch_size=32, learning_rate=1e-3 if whole else 3e-3)
+    settings = training(steps, batch_size=32, rate=1e-3 if whole else 3e-3)
     return NetworkComparator(build, settings, name=name, checkpoints=home, windows={}, device="cpu")
 
 

@@ -16,11 +16,12 @@ from bigbird_dna.papers.comparators.architectures import NETWORKS, CnnProm, DanQ
 from bigbird_dna.papers.comparators.interface import NetworkSettings
 from bigbird_dna.papers.comparators.networks import NetworkComparator, count_products, one_hot
 from tests.golden.messages import fails
+from tests.papers.comparators.test_known_differences import DrawnTexts, training
 from tests.toys import random_dna
 
 TEXTS = [random_dna(180, seed) for seed in range(48)]
 LABELS = np.array([["GAT" in text, text.count("C") > 27] for text in TEXTS], int)
-SMALL = NetworkSettings(steps=12, batch_size=8)
+SMALL = training(12)
 
 
 def small(length: int, labels: int) -> CnnProm:
@@ -42,7 +43,11 @@ def make(tmp_path: Path) -> Make:
     return make
 
 
-WINDOWS = TextWindows(TEXTS[:32], LABELS[:32]), TextWindows(TEXTS[32:], LABELS[32:])
+def drawn(labels: np.ndarray) -> DrawnTexts:
+    return DrawnTexts(TEXTS[: len(labels)], labels)
+
+
+WINDOWS = drawn(LABELS[:32]), TextWindows(TEXTS[32:], LABELS[32:])
 
 
 # Sequences as numbers
@@ -115,7 +120,7 @@ def test_a_seed_has_one_result(make: Make) -> None:
     first.finish()
     assert found.shape == (48, 2) and ((found > 0) & (found < 1)).all()
     assert (make().fit(*WINDOWS).predict(TEXTS) == found).all()
-    other = make(NetworkSettings(steps=12, batch_size=8, seed=2)).fit(*WINDOWS)
+    other = make(training(12, seed=2)).fit(*WINDOWS)
     assert (other.predict(TEXTS) != found).any()
     assert first.predict([]).shape == (0, 2)
 
@@ -147,44 +152,33 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(
 
 
 def test_windows_without_a_direction_are_the_same_on_both_strands(make: Make) -> None:
-    model = make(NetworkSettings(steps=4, batch_size=8, both_strands=True)).fit(*WINDOWS)
+    model = make(training(4, both_strands=True)).fit(*WINDOWS)
     found = model.predict(TEXTS)
     turned = model.predict([reverse_complement(text) for text in TEXTS])
     np.testing.assert_allclose(found, turned, atol=1e-6)
 
 
-def test_balanced_classes_begin_even(make: Make) -> None:
+def test_a_network_begins_with_the_share_of_positives(make: Make) -> None:
     rare = np.array([[row < 3] for row in range(32)], int)
-    windows = TextWindows(TEXTS[:32], rare), TextWindows(TEXTS[32:], rare[:16])
-    one = NetworkSettings(steps=1, batch_size=8, learning_rate=1e-9)
-    for settings, expected in ((one, 3 / 32), (NetworkSettings(**{**vars(one), "balanced": True}), 0.5)):
-        found = make(settings).fit(*windows).predict(TEXTS)
+    for weight, expected in ((1.0, 3 / 32), (29 / 3, 0.5)):
+        settings = training(1, rate=1e-9, positive_weight=weight)
+        found = (
+            make(settings, weight=weight).fit(drawn(rare), TextWindows(TEXTS[32:], rare[:16])).predict(TEXTS)
+        )
         assert abs(found.mean() - expected) < 0.1
 
 
-@pytest.mark.parametrize(("learned", "held_out"), [(8, 24), (16, 12), (16, 36)])
-def test_balanced_classes_weigh_alike_among_the_windows_that_choose_the_weights(
-    make: Make, learned: int, held_out: int
-) -> None:
-    """However many negatives the training windows have: of 48 of each so many are positive."""
-    texts = [random_dna(180, 100 + seed) for seed in range(48)]
-    labels = [(np.arange(48) < positives).astype(int)[:, None] for positives in (learned, held_out)]
-    windows = TextWindows(TEXTS, labels[0]), TextWindows(texts, labels[1])
-    model = make(NetworkSettings(steps=12, batch_size=8, balanced=True)).fit(*windows)
-    found = model.predict(texts)[:, 0].astype(float)
-    classes = [-np.log(found[:held_out]).mean(), -np.log(1 - found[held_out:]).mean()]
-    # A negative counts 1. The network may have been computed in bfloat16.
-    expected = (48 - held_out) / 48 * sum(classes)
-    assert model.chosen()["held_out_loss"] == pytest.approx(expected, rel=1e-3)
-
-
-def test_held_out_windows_of_one_class_still_choose(make: Make) -> None:
-    labels = np.array([[row % 4 == 0] for row in range(32)], int)
-    settings = NetworkSettings(steps=12, batch_size=8, balanced=True)
-    for held_out in (np.ones((16, 1), int), np.zeros((16, 1), int)):
-        model = make(settings, held=int(held_out[0, 0]))
-        model.fit(TextWindows(TEXTS[:32], labels), TextWindows(TEXTS[32:], held_out))
-        assert model.chosen()["held_out_loss"] > 0
+@pytest.mark.parametrize("positives", [0, 5, 16])
+def test_held_out_positives_weigh_as_told(make: Make, positives: int) -> None:
+    """Also where all held-out windows are of one class."""
+    labels = (np.arange(16) < positives).astype(int)[:, None]
+    learned, held_out = drawn(LABELS[:32, :1]), TextWindows(TEXTS[32:], labels)
+    model = make(training(12, positive_weight=3.0), held=positives).fit(learned, held_out)
+    found = model.predict(TEXTS[32:]).astype(float)
+    expected = -(3 * labels * np.log(found) + (1 - labels) * np.log(1 - found)).mean()
+    assert model.trained is not None
+    # The network may have been computed in bfloat16.
+    assert model.trained.store.best_loss == pytest.approx(expected, rel=1e-3)
 
 
 def test_what_cannot_be_learnt_from(make: Make) -> None:
