@@ -1,6 +1,7 @@
 """What the workflow would run for the papers' experiments, and what each arm of a plan is trained with."""
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from bigbird_dna.config import complete, load_config, parse_config, read_values
 from bigbird_dna.disk.tables import read_text_table
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
+from bigbird_dna.papers.experiments.figures import trainings_figure
 from bigbird_dna.papers.experiments.running import find_job, run_job
+from bigbird_dna.papers.experiments.table_trainings import read_trainings
 from bigbird_dna.training.distributed import World
 from tests import tiny_run
 from tests.conftest import REPOSITORY
@@ -119,6 +122,49 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     scan = chromatin["motifs", 1]
     assert scan.arm.options == {"taxon": "fungi", "window": 600}
     assert scan.config.chromatin.evaluation.test_bins == 600
+
+
+def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(tmp_path: Path) -> None:
+    """Of the lowest losses of the seeds the mean decides, not their last losses."""
+    tables = {**TABLES, "learning_rates": [1e-3, 1e-2], "models": []}
+    tables |= {"windows": [1000], "context_negative_set": "upstream"}
+    config = complete(parse_config({**read_values(DEMO), "tables": tables, "results": str(tmp_path)}))
+    jobs = plan(find_experiment("table6"), config)
+    trained = [job for job in jobs if job.arm.rate]
+    # Two sets and a wider window, each with two models and a network, two rates and two seeds.
+    assert len(trained) == 3 * 3 * 2 * 2
+    for job in trained:
+        lowest = {1e-3: 0.3, 1e-2: 0.4}[job.arm.rate] + (0.2 if job.seed == 7 else 0.0)
+        if job.arm.predictor == "cnnprom":
+            lowest = 0.9 - lowest
+        lines = [
+            *({"step": 5 * n, "loss": 1.0, "seconds": 2.5 * n} for n in (1, 2, 3)),
+            {"step": 5, "evaluation": {"loss": 0.7, "auroc": 0.6}},
+            {"step": 10, "evaluation": {"loss": lowest, "auroc": 1 - lowest}},
+            {"step": 15, "evaluation": {"loss": 9.0 - lowest, "auroc": 0.99}},
+        ]
+        job.model.mkdir(parents=True)
+        (job.model / "training.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        (job.model / "metrics.json").write_text('{"training": {"parameters": 12}}')
+        (job.model / "comparator.json").write_text('{"chosen": {"parameters": 34}}')
+    found = read_trainings(jobs)
+    chosen = found.table[found.table["chosen"] == "yes"]
+    assert chosen["predictor"].tolist() == ["bigbird", "bigbird", "cnnprom"] * 3
+    assert chosen["learning_rate"].tolist() == [1e-3, 1e-3, 1e-2] * 3
+    assert chosen["validation_loss"].tolist() == pytest.approx([0.4] * 9)
+    assert chosen["validation_auroc"].tolist() == pytest.approx([0.6] * 9)
+    columns = ["seeds", "steps", "examples", "seconds", "best_step"]
+    assert (chosen[columns] == [2, 20, 20 * 32, 7.5, 10]).all(axis=None), chosen[columns]
+    assert chosen["parameters"].tolist() == [12, 12, 34] * 3
+    assert chosen["window"].tolist() == [400] * 6 + [1000] * 3
+    kept = [
+        job
+        for job in jobs
+        if not job.arm.rate or job.arm.rate == (1e-2 if job.arm.predictor == "cnnprom" else 1e-3)
+    ]
+    assert found.jobs == kept
+    trainings_figure(found.table, found.curves, tmp_path / "curves.svg")
+    assert "bigbird random" in (tmp_path / "curves.svg").read_text()
 
 
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:

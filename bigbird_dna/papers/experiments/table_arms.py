@@ -246,7 +246,7 @@ def _arms(
                 task,
                 # Networks have one model per seed, the others a single one with the first seed.
                 tables.seeds[: None if network else 1],
-                training,
+                {**keys, **training},
                 predictor=comparator,
                 options=options | _comparator_options(run, task, comparator),
                 row=PredictorRow(comparator, "", FITTED),

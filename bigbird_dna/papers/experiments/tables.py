@@ -26,7 +26,7 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, whole_number, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.metrics.auroc import Floats
+from bigbird_dna.metrics.auroc import UNDEFINED, Floats
 from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS, THRESHOLD
 from bigbird_dna.papers.experiments.comparing import (
     FINE_TUNED,
@@ -80,7 +80,7 @@ TABLES = {
     "table5": Schema.of(_BITS, "metric published; text published_row"),
     "table6": Schema.of(
         f"count window; text negative_set stratum; {_ARM}; count windows",
-        "estimate auroc; number f1; metric published_f1",
+        "estimate auroc difference; number f1; metric published_f1",
     ),
     "table7": Schema.of(
         f"text group tracks; {_ARM}; optional window; count n_tracks n_tracks_in_median",
@@ -169,7 +169,9 @@ def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.
     own = [column for column in _PREDICTOR if column in cells and column not in sides]
     first, second = (cells[name] + (" bp" if name == "window" else "") for name in sides)
     table = cells.assign(side=first + ", " + second).set_index([*own, "side"])
-    return table[figure].unstack("side", fill_value="", sort=False).reset_index()
+    # pandas 2 assigns wrong rows with `sort=False`.
+    rows, columns = pd.MultiIndex.from_frame(cells[own].drop_duplicates()), table.index.unique("side")
+    return table[figure].unstack("side", fill_value="").reindex(rows)[columns].reset_index()
 
 
 # Axes: S seeds, R resamples, T tracks.
@@ -200,7 +202,8 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
-    """Return Table 6: AUROC and F1 on test windows, by window size, negative set and stratum."""
+    """Return Table 6: AUROC and F1 on test windows, by window size, negative set and stratum, and the
+    difference of the first fine-tuned model to each predictor."""
     groups: dict[tuple[int, str], list[ArmModel]] = {}
     for predictor in models:
         frame = read_predictions(predictor.predictions)
@@ -215,14 +218,21 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
     for (size, negative_set), predictors, (stratum, evaluated, labels, scores) in parts:
         true, called = labels == 1, scores >= THRESHOLD
         f1 = 2 * (true & called).sum(axis=1) / np.maximum(called.sum(axis=1) + true.sum(), 1)
-        for arm, seeds in _arms(predictors).items():
+        arms = _arms(predictors)
+        first = next((arms[arm] for arm in arms if arm.training == FINE_TUNED), {})
+        for arm, seeds in arms.items():
             numbers = list(seeds.values())
+            # A predictor that is fitted once is compared with the language model of each seed.
+            others = dict.fromkeys(first, numbers[0]) if len(numbers) == 1 else seeds
+            common = [seed for seed in first if seed in others and seeds is not first]
+            sides = ([own[seed] for seed in common] for own in (first, others))
+            difference = evaluated.difference(*sides) if common else UNDEFINED
             alike = (negative_set, stratum) == ("substituted", ALL) and _as_published(arm)
             published = PROMOTERS.get(arm.name) if alike else None
             rows.append(
                 (
                     *(size, negative_set, stratum, *arm[:3], len(seeds), len(labels)),
-                    *evaluated.mean(numbers),
+                    *(*evaluated.mean(numbers), *difference),
                     *(float(f1[numbers].mean()), np.nan if published is None else published),
                 )
             )

@@ -108,6 +108,13 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[ArmModel], tmp
     assert table["auroc"][0] == pytest.approx(np.mean(areas), abs=1e-5)
     assert (table["auroc_low"] < table["auroc"]).all() and (table["auroc"] < table["auroc_high"]).all()
     assert (np.diff(table["auroc"]) < 0).all() and table["f1"].between(0.4, 1).all()
+    # The model's lead is paired by seed; what has no seed is compared with each of the model's.
+    leads = [np.mean(areas[:count]) - table["auroc"][row] for row, count in ((1, 3), (2, 2), (3, 3))]
+    assert pd.to_numeric(table["difference"]).tolist() == pytest.approx(
+        [np.nan, *leads], abs=1e-5, nan_ok=True
+    )
+    low, high = (pd.to_numeric(table[f"difference_{end}"])[1:] for end in ("low", "high"))
+    assert ((low < leads) & (leads < high)).all()
     # Published figures are of the set `substituted`.
     assert set(table["published_f1"]) == {""}
 
