@@ -124,7 +124,7 @@ rule prepare_contig:
             f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
         ],
         naming=NAMING,
-        megabases=CONFIG.example_scan.max_megabases,
+        megabases=CONFIG.example_scan.max_megabases or 1e6,  # longer than any contig
     shell:
         "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.excluded:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
