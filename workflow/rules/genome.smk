@@ -180,7 +180,7 @@ rule prepare_token_stats:
         config=PATHS.stage("tokens"),
         aliases=ALIASES,
         tokenizer=PATHS.tokenizer,
-        promoters=PATHS.promoters if CONFIG.has_promoters and not SEQUENCES else [],
+        promoters=PATHS.promoters if HAS_TSS else [],
     output:
         PATHS.token_statistics,
     log:
