@@ -179,11 +179,12 @@ def report_scan(
     distances = within or DISTANCES
     table = scan_report(named, promoters, output, upstream=upstream, within=distances, suppress=suppress)
     for row in table[table["selection"] == BEST_F1].to_dict("records"):
-        log(
-            f"{row['predictor']}, within {row['within']:,} bp: average precision "
-            f"{row['average_precision']:.3f}; best F1 with {row['calls']:,} calls, precision "
-            f"{1 - row['realized_fdr']:.3f}, recall {row['recall']:.3f}"
+        found = (
+            f"average precision {row['average_precision']:.3f}; best F1 with {row['calls']:,} calls, "
+            f"precision {1 - row['realized_fdr']:.3f}, recall {row['recall']:.3f}"
         )
+        result = found if row["tss"] else "no annotated TSS on the scanned sequence"
+        log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 
 
 def report_variants(

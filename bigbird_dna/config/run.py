@@ -26,7 +26,9 @@ class ScoringConfig(Section):
 
     stride: int = field(10, "distance between windows, bp", ge=1)
     negative_set: NegativeSet = field("genomic", "negative set of the model that scores")
-    max_megabases: float = field(0.2, "maximum scored length of the first test contig or region, Mb", gt=0)
+    max_megabases: float | None = field(
+        0.2, "maximum scored length of the first test contig or region, Mb; none: all of it", gt=0
+    )
     shards: int = field(1, "number of shards; results are byte-identical", ge=1, le=10_000)
 
 

@@ -185,6 +185,8 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
         ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
         ReportItem("promoters.tsv", "All metrics of promoters", "promoters", folded=True),
         ReportItem("score_track.svg", "Scores along a contig", "score_track"),
+        ReportItem("scan.svg", "Calls along a contig", "scan"),
+        ReportItem("scan.tsv", "Calls, table", folded=True),
         ReportItem("calibration.svg", "Calibration", "calibration"),
         ReportItem("calibration.tsv", "Calibration, table", folded=True),
         ReportItem("groups.tsv", "Chromatin tracks by group", "tracks"),

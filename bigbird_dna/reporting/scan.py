@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
 from bigbird_dna.metrics.resampling import BLOCK_BASES, mean_over_seeds, sampled_rates, with_width
-from bigbird_dna.reporting.result import PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import PALE, SERIES, panels, save_figure, show_text
 from bigbird_dna.reporting.score_track import scored_windows, tss_position
 
 Integers = NDArray[np.int64]
@@ -103,7 +102,7 @@ class Scan(NamedTuple):
 def read_scan(path: Path, upstream: int) -> Scan:
     """Read a table of `score-promoters`; the TSS is `upstream` bp from the 5' end of a window.
 
-    `DataError`: the file is not such a table, or no window has a score.
+    `DataError`: the file is not such a table.
     """
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in scored_windows(path):
@@ -111,7 +110,7 @@ def read_scan(path: Path, upstream: int) -> Scan:
             position = tss_position(one.start, one.end, one.strand, upstream)
             pairs[one.contig, one.strand].append((position, one.score))
     if not pairs:
-        raise DataError(f"{path}: no window has a score")
+        return Scan({}, 1)
     windows = {}
     for track, found in pairs.items():
         positions, scores = np.array(sorted(found), np.float64).T
@@ -122,10 +121,7 @@ def read_scan(path: Path, upstream: int) -> Scan:
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
-    """Return the annotated TSSs of each track, ascending, that are within a stride of a scored window.
-
-    `DataError`: there are none.
-    """
+    """Return the annotated TSSs of each track, ascending, that are within a stride of a scored window."""
     sites: dict[Track, set[int]] = {track: set() for track in scan.windows}
     for locus in read_loci(promoters):
         sites.get((locus.contig, locus.strand), set()).add(locus.position)
@@ -134,8 +130,6 @@ def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
         places, positions = np.array(sorted(own), np.int64), scan.windows[track].positions
         first, last = (np.searchsorted(positions, places + side * scan.stride, "left") for side in (-1, 1))
         found[track] = places[first < last]
-    if not any(map(len, found.values())):
-        raise DataError(f"{promoters}: no TSS is on the scanned sequence")
     return found
 
 
@@ -214,15 +208,18 @@ def scan_report(
 
     `promoters` has the annotated TSSs (`prepare promoters`). A call is correct `within` a distance in bp;
     calls of a strand are more than `suppress` bp apart. Thresholds are those of the nominal rates `RATES`,
-    and that of the largest F1, which is chosen on the same TSSs. Other arguments and errors are those of
-    `read_scan` and `sites_of`.
+    and that of the largest F1, which is chosen on the same TSSs. Without TSSs on the scanned sequence, a
+    distance has one row, of no calls. Other arguments and errors are those of `read_scan` and `sites_of`.
     """
     rows: list[tuple[Any, ...]] = []
     curves: dict[int, dict[str, MatchedCalls]] = {distance: {} for distance in within}
-    chances: dict[int, float] = {}
+    chances = dict.fromkeys(within, np.nan)
     for name, path in scans.items():
         scan = read_scan(path, upstream)
         sites = sites_of(promoters, scan)
+        if not any(map(len, sites.values())):
+            rows += [(name, gap, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5)) for gap in curves]
+            continue
         calls = {track: find_calls(windows, suppress) for track, windows in scan.windows.items()}
         for distance in curves:
             found = curves[distance][name] = match_tracks(calls, sites, distance)
@@ -286,5 +283,7 @@ def scan_figure(
             upper.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
             upper.set_title(f"within {distance:,} bp of a TSS")
             upper.legend(title="average precision", loc="upper right")
+            if not found:
+                show_text(upper, "no TSS on the scanned sequence")
             lower.set(xlabel="nominal false-discovery rate", ylabel="realized", xlim=(0, 1), ylim=(0, 1.02))
         save_figure(figure, path)

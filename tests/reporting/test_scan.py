@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, window_around
 from bigbird_dna.reporting.scan import (
@@ -23,7 +22,6 @@ from bigbird_dna.reporting.scan import (
 )
 from bigbird_dna.reporting.score_track import tss_position
 from tests.cli.command import invoke
-from tests.golden.messages import fails
 
 SEEDS = range(20)
 STRANDS: tuple[Strand, ...] = ("+", "-")
@@ -197,15 +195,22 @@ def test_perfect_and_useless_scores(home: Path) -> None:
     )
 
 
-def test_command_and_what_it_refuses(home: Path) -> None:
-    words = ["evaluate", "scan", "--scores", f"model={home / 'scores.tsv'}", "--upstream", UPSTREAM]
-    words += ["--promoters", home / "promoters.tsv", "--within", 100, "-o", home / "out"]
-    invoke(*words)
-    assert len(pd.read_csv(home / "out/scan.tsv", sep="\t")) == 5
+def test_a_scan_with_nothing_to_evaluate_is_a_table_that_says_so(home: Path) -> None:
+    """By the command, so that the rest of a run's report is made: no TSS, no score, no window, or one TSS."""
     write_loci(home / "other.tsv", [Locus("z", 5, "+", "x")])
-    with fails(DataError, "other.tsv"):
-        scan_report({"model": home / "scores.tsv"}, home / "other.tsv", home / "no", upstream=UPSTREAM)
-    nothing = written(home / "nothing.tsv", [("a", 100, "+", np.nan)])
-    with fails(DataError, "nothing.tsv"):
-        scan_report({"model": nothing}, home / "promoters.tsv", home / "no", upstream=UPSTREAM)
-    assert not (home / "no").exists()
+    write_loci(home / "one.tsv", [Locus("a", 5000, "+", "x")])
+    unscored = written(home / "unscored.tsv", [("a", 100, "+", np.nan)])
+    scans = {"model": home / "scores.tsv", "unscored": unscored, "none": written(home / "none.tsv", [])}
+    words = ["evaluate", "scan", *(f"--scores={name}={path}" for name, path in scans.items())]
+    words += ["--upstream", UPSTREAM, "--within", 100, "--within", 9, "-o", home / "out", "--promoters"]
+    for name, tss in (("promoters", 160), ("one", 1), ("other", 0)):
+        invoke(*words, home / f"{name}.tsv")
+        table = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("predictor")
+        assert (home / "out/scan.svg").read_text().startswith("<?xml")
+        empty = table.loc[["unscored", "none", *["model"] * (not tss)]]
+        assert len(empty) == 2 * empty.index.nunique() and not empty[["tss", "calls"]].any().any()
+        assert empty.drop(columns=["within", "selection", "tss", "calls"]).isna().all().all()
+        if tss:
+            model = table.loc["model"]
+            assert len(model) == 10 and set(model["tss"]) == {tss} and model["recall"].notna().all()
+            assert model["recall_low"].isna().all() or tss > 1

@@ -31,7 +31,7 @@ COMMON = once(
     "all prepare_reference prepare_contig prepare_promoters prepare_promoter_windows prepare_tokenizer "
     "prepare_tokens prepare_token_stats pretrain train_baseline_language evaluate_pretraining "
     "evaluate_promoters report_pretraining report_plot_attention report_plot_loss report_plot_scores "
-    "report_summary report_run score_promoters"
+    "report_summary report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 12, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {

@@ -327,7 +327,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
-    for missing in ("simulated", "bedgraph", "report plot-scores", "--pretrained"):
+    for missing in ("simulated", "bedgraph", "report plot-scores", "evaluate scan", "--pretrained"):
         assert missing not in text
 
 
@@ -365,12 +365,17 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
-    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    whole = {"example_scan": {"max_megabases": None}}
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes, **whole))
     assert jobs(text) == COMMON
     assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
-    # The example of scoring is the start of the test region.
+    # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
     assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
+    assert re.search(
+        r"evaluate scan --scores model=\S+/scores/promoters.tsv --promoters \S+ --upstream", text
+    )
+    assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:

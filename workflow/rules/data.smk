@@ -83,8 +83,8 @@ rule prepare_chromatin:
         config=PATHS.stage("chromatin-data"),
         tracks=INPUTS.files.get("tracks", []),
         peaks=INPUTS.files.get("peaks", []),
-        bundle=PATHS.deepsea_bundle if "bundle" in INPUTS.files else [],
-        bins=INPUTS.files.get("bins", []),
+        deepsea_bundle=PATHS.deepsea_bundle if "bundle" in INPUTS.files else [],
+        deepsea_bins=INPUTS.files.get("bins", []),
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
@@ -96,11 +96,7 @@ rule prepare_chromatin:
     resources:
         **job(8000, 240),
     params:
-        bundle=lambda wildcards, input: (
-            ["--deepsea-bundle", input.bundle, "--deepsea-bins", input.bins]
-            if input.bundle
-            else []
-        ),
+        bundle=given("deepsea_bundle", "deepsea_bins"),
         blacklist=given("blacklist"),
         target=lambda wildcards, output: output.get("shard", LABELED),
         shard=shard_args(LABEL_SHARDS),

@@ -36,9 +36,7 @@ rule evaluate_test_bins:
     input:
         **BINS,
         config=PATHS.stage("chromatin-evaluation"),
-        models=expand(
-            PATHS.chromatin_model("{{window}}", "{member}"), member=range(CHROMATIN.models)
-        ),
+        models=[PATHS.chromatin_model("{window}", member) for member in range(CHROMATIN.models)],
     output:
         shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
     log:
@@ -82,8 +80,8 @@ rule evaluate_nearest_promoters:
 rule evaluate_promoters_by_similarity:
     input:
         nearest=[PATHS.nearest_promoters(name) for name in SETS],
-        models=[PATHS.promoter_model(name) for name in SETS],
-        baselines=[PATHS.promoter_baseline(baseline, name) for name, baseline in BASELINES],
+        models=list(MODELS.values()),
+        baselines=list(BASELINES.values()),
         predictions=[PATHS.nearest_predictions(name) for name in SETS],
     output:
         table=report_item(PATHS.report / "similarity.tsv"),
@@ -97,14 +95,8 @@ rule evaluate_promoters_by_similarity:
     params:
         files=[
             *(f"--nearest={name}={PATHS.nearest_promoters(name)}" for name in SETS),
-            *(
-                f"--predictions={name}/model={PATHS.promoter_model(name)}/predictions.parquet"
-                for name in SETS
-            ),
-            *(
-                f"--predictions={name}/{baseline}={PATHS.promoter_baseline(baseline, name)}"
-                for name, baseline in BASELINES
-            ),
+            *(f"--predictions={n}/model={path}/predictions.parquet" for n, path in MODELS.items()),
+            *(f"--predictions={name}={path}" for name, path in BASELINES.items()),
             *(f"--predictions={name}/nearest={PATHS.nearest_predictions(name)}" for name in SETS),
         ],
         strata=STRATA,
@@ -113,6 +105,30 @@ rule evaluate_promoters_by_similarity:
     shell:
         "bigbird-dna evaluate promoters-by-similarity {params.files:q} {params.strata:q}"
         " -o {params.directory:q} > {log:q} 2>&1"
+
+
+if HAS_TSS:
+
+    rule evaluate_scan:
+        input:
+            scores=PATHS.promoter_scores,
+            promoters=PATHS.promoters,
+        output:
+            table=report_item(PATHS.report / "scan.tsv"),
+            figure=report_item(PATHS.report / "scan.svg"),
+        log:
+            PATHS.log("evaluate-scan"),
+        benchmark:
+            PATHS.benchmark("evaluate-scan")
+        resources:
+            **job(8000, 60),
+        params:
+            upstream=CONFIG.promoters.windows.upstream,
+            directory=subpath(output.table, parent=True),
+            version=VERSION,
+        shell:
+            "bigbird-dna evaluate scan --scores model={input.scores:q} --promoters {input.promoters:q}"
+            " --upstream {params.upstream:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_nearest_bins:
@@ -191,9 +207,8 @@ rule auc_report:
         **job(4000, 60),
     params:
         directory=subpath(output.page, parent=True),
-        narrow=lambda wildcards, input: (
-            ["--compare", f"window_{NARROW}={input.narrow}"] if NARROW else []
-        ),
+        narrow=["--compare", f"window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"]
+        * bool(NARROW),
         # The track table of the DeepSEA data contains the published AUROCs.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
@@ -201,8 +216,7 @@ rule auc_report:
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " --bins {input.bins:q}"
-        " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
+        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
         " --min-positives {params.least:q} --calibration {params.calibration:q}"
         " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
 

@@ -57,14 +57,17 @@ PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
+# Of a genome: a custom sequence is one window, with one score and no start sites around it.
+HAS_TSS = CONFIG.has_promoters and not SEQUENCES
 # Sequences trimmed around their center are not aligned at the start site.
 UNALIGNED = SEQUENCES and SEQUENCES.length is not None
-BASELINES = [
-    (name, baseline)
+MODELS = {name: PATHS.promoter_model(name) for name in SETS}
+BASELINES = {
+    f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)
     for name in SETS
     for baseline in PROMOTER_BASELINES
     if not (UNALIGNED and baseline == "position")
-]
+}
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
 # A param of rules that take minutes: a new version makes reports again. Results of days of GPU time are kept, and

@@ -124,7 +124,7 @@ rule prepare_contig:
             f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
         ],
         naming=NAMING,
-        megabases=CONFIG.example_scan.max_megabases,
+        megabases=CONFIG.example_scan.max_megabases or 1e6,  # longer than any contig
     shell:
         "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.excluded:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
@@ -180,7 +180,7 @@ rule prepare_token_stats:
         config=PATHS.stage("tokens"),
         aliases=ALIASES,
         tokenizer=PATHS.tokenizer,
-        promoters=PATHS.promoters if CONFIG.has_promoters and not SEQUENCES else [],
+        promoters=PATHS.promoters if HAS_TSS else [],
     output:
         PATHS.token_statistics,
     log:

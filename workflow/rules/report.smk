@@ -26,8 +26,8 @@ rule report_pretraining:
 
 rule evaluate_promoters:
     input:
-        models=[PATHS.promoter_model(name) for name in SETS],
-        baselines=[PATHS.promoter_baseline(baseline, name) for name, baseline in BASELINES],
+        models=list(MODELS.values()),
+        baselines=list(BASELINES.values()),
         control=[PATHS.promoter_model(name) for name in CONTROLS],
     output:
         table=report_item(PATHS.report / "promoters.tsv"),
@@ -44,14 +44,8 @@ rule evaluate_promoters:
         **job(4000, 60),
     params:
         files=lambda wildcards, input: [
-            *(
-                f"--predictions={name}={PATHS.promoter_model(name)}/predictions.parquet"
-                for name in SETS
-            ),
-            *(
-                f"--promoter-baseline={name}/{baseline}={PATHS.promoter_baseline(baseline, name)}"
-                for name, baseline in BASELINES
-            ),
+            *(f"--predictions={name}={path}/predictions.parquet" for name, path in MODELS.items()),
+            *(f"--promoter-baseline={name}={path}" for name, path in BASELINES.items()),
             *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
         directory=subpath(output.table, parent=True),
@@ -124,11 +118,9 @@ rule report_summary:
         pretrained=PATHS.pretrained if CONFIG.has_pretraining else [],
         bits_per_base=PATHS.pretraining_bits if CONFIG.has_pretraining else [],
         statistics=PATHS.token_statistics if CONFIG.has_genome else [],
-        promoter_counts=PATHS.promoter_counts if CONFIG.has_promoters and not SEQUENCES else [],
+        promoter_counts=PATHS.promoter_counts if HAS_TSS else [],
         promoter_table=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
-        calibration_table=(
-            rules.evaluate_promoters.output.calibration_table if CONFIG.has_promoters else []
-        ),
+        calibration_table=PATHS.report / "calibration.tsv" if CONFIG.has_promoters else [],
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         auc_tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output.table if KNOWN_EFFECTS else [],
@@ -142,9 +134,7 @@ rule report_summary:
     resources:
         **job(2000, 15),
     params:
-        pretrained=lambda wildcards, input: [
-            f"--pretraining={path}/metrics.json" for path in [input.pretrained] if path
-        ],
+        pretrained=[f"--pretraining={PATHS.pretrained}/metrics.json"] * CONFIG.has_pretraining,
         bits=given("bits_per_base", joined=True),
         statistics=given("statistics"),
         tables=given(
@@ -167,8 +157,7 @@ rule report_run:
             *(rules.report_pretraining.output if CONFIG.has_pretraining else []),
             *(rules.evaluate_promoters.output if CONFIG.has_promoters else []),
             *(rules.report_plot_loss.output if CONFIG.has_promoters else []),
-            # A custom sequence is one window with one score, so there is no track to plot.
-            *(rules.report_plot_scores.output if CONFIG.has_promoters and not SEQUENCES else []),
+            *([*rules.report_plot_scores.output, *rules.evaluate_scan.output] if HAS_TSS else []),
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.evaluate_variants.output if KNOWN_EFFECTS else []),
             *(
