@@ -58,6 +58,8 @@ class RunPaths:
     nearest_bins = _Place("chromatin/nearest.tsv")
     nearest_bin_predictions = _Place("chromatin/nearest.npy")
     scored_variants = _Place("chromatin/variants.vcf.gz")
+    random_variants = _Place("simulated/random-variants.vcf.gz")
+    scored_random_variants = _Place("chromatin/random-variants.vcf.gz")
 
     report = _Place("report")
     report_page = _Place("report.html")

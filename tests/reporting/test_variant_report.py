@@ -1,5 +1,6 @@
 """Variants with known effects: which rows the table has, what they rest on, and what is drawn."""
 
+import io
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.variants import MOST_POINTS, KnownEffect, variant_figure, variant_table
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.variants import MOST_POINTS, random_tables, variant_figure, variant_table
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
@@ -86,6 +88,38 @@ def test_other_words_for_effects() -> None:
     (row,) = variant_table(rows, no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
     assert math.isnan(row["sign_accuracy"])
+
+
+def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect]) -> None:
+    rng = np.random.default_rng(4)
+    random = [v._replace(position=v.position + 7, delta=rng.normal(0, 0.1)) for v in variants * 2]
+    table, each = random_tables(variants, random, ["c2"])
+    for row, v in zip(each.to_dict("records"), variants, strict=True):
+        null = [abs(one.delta) for one in random if one.track == v.track]
+        assert (row["position"], row["delta"], row["random"]) == (v.position, v.delta, len(null))
+        assert row["p_value"] == (1 + sum(size >= abs(v.delta) for size in null)) / (1 + len(null))
+    p_values = dict(zip(variants, each["p_value"], strict=True))
+    assert len(table) == 16
+    for row in table.to_dict("records"):
+        value = row["subset"].partition("=")[2]
+        # A category without effects is compared itself, also beside the held-out contigs.
+        kept = {value} & {"tolerated", "flanking"}
+        own, drawn = (
+            [
+                v
+                for v in some
+                if (not value or value in (v.track, v.category))
+                and ("held-out" not in row["subset"] or v.contig == "c2")
+                and (kept or v.effect != "none")
+            ]
+            for some in (variants, random)
+        )
+        assert (row["variants"], row["random"]) == (len(own), len(drawn))
+        assert row["median_p_value"] == pytest.approx(np.median([p_values[v] for v in own]))
+        labels, both = [1] * len(own) + [0] * len(drawn), own + drawn
+        blocks = sequence_blocks([v.contig for v in both], [v.position for v in both])
+        expected = auroc(labels, [abs(v.delta) for v in both], blocks)
+        assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("places", [True, False])
@@ -239,6 +273,38 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
     assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
+
+
+def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """As a VCF or a table: of every variant, on its own track; those of others are no null distribution."""
+    truth, vcf, tsv = genuine
+    drawn, genome = tmp_path / "drawn.vcf", ("--reference", tmp_path / "genome.fa.gz")
+    assert run("prepare random-variants", truth, *genome, "--per-variant", 3, "-o", drawn).code == 0
+    nulls = tmp_path / "null.vcf", tmp_path / "null.tsv"
+    for null in nulls:
+        words = ("score-variants", "model", drawn, *genome, "--tracks", "*", "--max-n", 1)
+        assert run(*words, "-o", null).code == 0
+    found = []
+    for scored, null in ((vcf, nulls[0]), (tsv, nulls[1])):
+        words = (scored, "--truth", truth, "--null", null, "-o", tmp_path / "r")
+        code, _, log = run("evaluate variants", *words)
+        assert code == 0
+        message(log, "39 random variants")
+        found.append(
+            [(tmp_path / f"r/{name}.tsv").read_text() for name in ("random_variants", "variant_p_values")]
+        )
+    assert found[0] == found[1]
+    each = pd.read_csv(io.StringIO(found[0][1]), sep="\t")
+    assert each["random"].tolist() == [30] * 20 and each["p_value"].between(1 / 31, 1).all()
+    text = nulls[1].read_text()
+    for fault in (
+        text.replace(":1\t", ":0:1\t").replace(":2\t", "\t").replace(":3\t", ";3\t"),
+        text.split("chr1")[0],
+    ):
+        nulls[1].write_text(fault)
+        refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "null.tsv")
+    nulls[1].write_text(text.replace("CTCF", "MYC"))
+    refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "'CTCF'")
 
 
 def test_the_truth_of_other_variants(

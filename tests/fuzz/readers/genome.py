@@ -28,7 +28,7 @@ from bigbird_dna.genome.records import common_length, find_copies, read_records,
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
-from bigbird_dna.reporting.variants import read_known_effects
+from bigbird_dna.reporting.known_effects import read_known_effects, read_random
 from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.reader import GZIP, Reader, file_bytes, made, member, stored
 from tests.genome.formats import EMBL, GENBANK, bgzip
@@ -122,7 +122,7 @@ def _read_vcf(path: Path) -> object:
 def _scored_table(path: Path) -> object:
     truth = path.with_name("truth.vcf")
     truth.write_bytes(stored("scored-vcf")[0])
-    return read_known_effects(path, truth)
+    return read_random(path, read_known_effects(path, truth).variants)
 
 
 PREDICTIONS = predictions("gc", pairs=12)
