@@ -6,7 +6,7 @@ Tracks have no strand: they count a k-mer and its reverse complement as one feat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -124,6 +124,22 @@ class KmerTracks:
         """Return probabilities (N, T)."""
         features = (torch.from_numpy(x) - self._mean) / self._scale
         return torch.sigmoid(features @ self._weight + self._bias).numpy()
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The fitted values, for `of_arrays`."""
+        return {name: getattr(self, f"_{name}").numpy() for name in _FITTED}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return regressions with these fitted values."""
+        made = cls()
+        for name in _FITTED:
+            setattr(made, f"_{name}", torch.from_numpy(np.asarray(arrays[name], np.float32)))
+        return made
+
+
+_FITTED = ("mean", "scale", "weight", "bias")
 
 
 def _fitted_tracks(

@@ -204,18 +204,23 @@ def _evaluated(made: "VariantReport", given: dict[str, Any]) -> Iterator[str]:
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
         signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
         yield f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}"
+    for row in [] if made.compared is None else made.compared.query("subset == @ALL").to_dict("records"):
+        area = interval(row["difference"], row["difference_low"], row["difference_high"], form="+.3f")
+        yield f"{row['subset']}: AUROC {row['auroc']:.3f} of {row['predictor']}, difference {area}"
     for row in [] if made.random is None else made.random[:1].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        of = f"{row['variants']:,} variants, compared with {row['random']:,} random variants"
-        yield f"{row['subset']}: AUROC {area} of {of}; median p-value {row['median_p_value']:.3g}"
+        yield f"{row['variants']:,} variants and {row['random']:,} random variants: AUROC {area}"
 
 
-@runs("reporting.variants.variant_report", report=_evaluated)
+@runs("reporting.variants.variant_report", named=("compare",), report=_evaluated)
 def report_variants(
     scored: Path = argument("VCF or table written by score-variants with --tracks '*'; FILTER is ignored."),
     output: Path = opt.DIRECTORY,
     truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
     null: Path | None = option(None, "FILE", "Scored random variants, drawn by prepare random-variants."),
+    compare: list[str] | None = option(
+        None, "NAME=FILE", "The same variants scored by another predictor, such as kmers; repeatable."
+    ),
     effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
     track_field: str = option("TRACK", "KEY", "INFO key of the affected track."),
     category_field: str = option("CATEGORY", "KEY", "INFO key of the variant category; may be missing."),
@@ -232,6 +237,7 @@ def report_variants(
     category and by track. Alleles without a score or with unknown effect are counted and excluded. With
     --null, writes random_variants.tsv, AUROC of variants with an effect against random variants drawn near
     them, and variant_p_values.tsv: how often random variants have an effect as large on the same track.
+    With --compare, writes compared_variants.tsv: the metrics of other predictors, and AUROC differences.
 
     Example: bigbird-dna evaluate variants results/demo/chromatin/variants.vcf.gz -o report
     """

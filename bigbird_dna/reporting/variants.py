@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.metrics.auroc import Floats, auroc
+from bigbird_dna.errors import DataError
+from bigbird_dna.metrics.auroc import ENDS, Floats, auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.known_effects import (
     DEFAULT_FIELDS,
@@ -33,6 +34,10 @@ _METRICS = ("estimate auroc", "metric auroc_log_odds sign_accuracy")
 VARIANTS = Schema.of("text subset; count variants with_effect", *_METRICS, key=["subset"])
 RANDOM = Schema.of(
     "text subset; count variants random; estimate auroc; metric median_p_value", key=["subset"]
+)
+COMPARED = Schema.of(
+    "text subset predictor; count variants with_effect; estimate auroc difference; metric sign_accuracy",
+    key=["subset", "predictor"],
 )
 P_VALUES = Schema.of(
     "text contig; count position; text ref alt track category effect; number delta; count random",
@@ -57,6 +62,7 @@ class VariantReport(NamedTuple):
     variants: list[KnownEffect]
     left_out: Counter[str]
     random: pd.DataFrame | None = None
+    compared: pd.DataFrame | None = None
 
 
 def variant_report(
@@ -65,6 +71,7 @@ def variant_report(
     *,
     truth: Path | None = None,
     null: Path | None = None,
+    compare: Mapping[str, Path] | None = None,
     effect_field: str = DEFAULT_FIELDS.effect,
     track_field: str = DEFAULT_FIELDS.track,
     category_field: str = DEFAULT_FIELDS.category,
@@ -75,22 +82,29 @@ def variant_report(
     """Evaluate predicted effects of variants with known effects: AUROC of their size for having an effect.
 
     Writes the table of `variant_table` and the plot of `variant_figure` to the directory `output`, and the
-    tables of `random_tables` with `null`, scored random variants (see `read_random`). `no_effect` is the
-    word, in any case, for variants without an effect. With `held_out`, additional rows evaluate these contigs
-    alone. Other arguments and errors are those of `read_known_effects`.
+    tables of `random_tables` with `null`, scored random variants (see `read_random`), and that of
+    `compared_table` with `compare`, the same variants scored by other predictors. `no_effect` is the word, in
+    any case, for variants without an effect. With `held_out`, additional rows evaluate these contigs alone.
+    Other arguments and errors are those of `read_known_effects`.
     """
     fields = Fields(effect_field, track_field, category_field)
     variants, left_out = read_known_effects(scored, truth, fields, track)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
     random = None if null is None else random_tables(*read_random(null, variants), held_out, none)
+    others = {
+        name: read_known_effects(path, truth, fields, track)[0] for name, path in (compare or {}).items()
+    }
+    compared = compared_table(variants, others, held_out, none) if others else None
     with into_directory(output) as files:
         write_table(files / "variants.tsv", table, VARIANTS)
         variant_figure(variants, files / "variants.svg", none)
         if random is not None:
             write_table(files / "random_variants.tsv", random[0], RANDOM)
             write_table(files / "variant_p_values.tsv", random[1], P_VALUES)
-    return VariantReport(table, variants, left_out, random and random[0])
+        if compared is not None:
+            write_table(files / "compared_variants.tsv", compared, COMPARED)
+    return VariantReport(table, variants, left_out, random and random[0], compared)
 
 
 def variant_table(
@@ -152,6 +166,37 @@ def random_tables(
         table.append([name, *counts, *auroc(given[rows], sizes[rows], blocks[rows]), median])
     each = known[given].assign(random=drawn, p_value=p_values)[P_VALUES.names]
     return pd.DataFrame(table, columns=RANDOM.names), each
+
+
+def compared_table(
+    variants: Sequence[KnownEffect],
+    others: Mapping[str, Sequence[KnownEffect]],
+    held_out: Collection[str] = (),
+    no_effect: str = "none",
+) -> pd.DataFrame:
+    """Return rows of `COMPARED`: metrics of other predictors as in `variant_table`, on the common variants.
+
+    `difference` is the AUROC of `variants` minus that of the predictor. `DataError`: no common variants.
+    """
+    tables = []
+    for name, scored in others.items():
+        found = {one._replace(delta=0, log_odds=0): one for one in scored}
+        common = {one: found[key] for one in variants if (key := one._replace(delta=0, log_odds=0)) in found}
+        if not common:
+            raise DataError(f"--compare {name}: the file has none of the evaluated variants")
+        table = variant_table([*common.values()], held_out, no_effect)
+        known, has = (
+            pd.DataFrame([*common], columns=list(KnownEffect._fields)),
+            has_effect([*common], no_effect),
+        )
+        own, theirs = np.abs([(one.delta, other.delta) for one, other in common.items()]).T
+        blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
+        table[[f"difference{end}" for end in ENDS]] = [
+            auroc_difference(has[rows], own[rows], theirs[rows], blocks[rows]).estimate
+            for _, rows, _ in _subsets(known, has, held_out)
+        ]
+        tables.append(table.assign(predictor=name)[COMPARED.names])
+    return pd.concat(tables, ignore_index=True)
 
 
 def _subsets(

@@ -13,15 +13,22 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.disk.directories import MARKER
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.known_effects import KnownEffect
-from bigbird_dna.reporting.variants import MOST_POINTS, random_tables, variant_figure, variant_table
+from bigbird_dna.reporting.variants import (
+    MOST_POINTS,
+    compared_table,
+    random_tables,
+    variant_figure,
+    variant_table,
+)
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
-from tests.golden.messages import message
+from tests.golden.messages import fails, message
 
 EFFECTS = {"disrupts_site": ["loss"], "creates_site": ["gain"], "tolerated": ["none"], "flanking": ["none"]}
 EFFECTS["mixed"] = ["none", "loss"]
@@ -120,6 +127,28 @@ def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect])
         blocks = sequence_blocks([v.contig for v in both], [v.position for v in both])
         expected = auroc(labels, [abs(v.delta) for v in both], blocks)
         assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(expected)
+
+
+def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> None:
+    rng = np.random.default_rng(5)
+    other = [v._replace(delta=rng.normal(0, 0.1), log_odds=1.0) for v in variants[::-1] if v.contig != "c1"]
+    table = compared_table(variants, {"kmers": other, "same": variants}, ["c2"])
+    shown = variant_table(variants, ["c2"])
+    same = table[table["predictor"] == "same"].reset_index()
+    for name in ("subset", "variants", "with_effect", "auroc", "auroc_low", "sign_accuracy"):
+        pd.testing.assert_series_equal(same[name], shown[name])
+    assert set(same["difference"]) == {0.0}
+    rows = table[table["predictor"] == "kmers"].set_index("subset")
+    both = [(v, next(o for o in other if o.position == v.position)) for v in variants if v.contig != "c1"]
+    for subset, chosen in (("all", both), ("track=T1", [pair for pair in both if pair[0].track == "T1"])):
+        labels = [v.effect != "none" for v, _ in chosen]
+        own, theirs = np.abs([(v.delta, o.delta) for v, o in chosen]).T
+        blocks = sequence_blocks([v.contig for v, _ in chosen], [v.position for v, _ in chosen])
+        found = rows.loc[subset, ["variants", "auroc", "difference", "difference_low", "difference_high"]]
+        difference = auroc_difference(labels, own, theirs, blocks).estimate
+        assert found.tolist() == pytest.approx([len(chosen), roc_auc_score(labels, theirs), *difference])
+    with fails(DataError):
+        compared_table(variants, {"kmers": [v._replace(alt="T") for v in other]})
 
 
 @pytest.mark.parametrize("places", [True, False])
@@ -260,6 +289,10 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
     """Both formats, and the truth beside the VCF or in it, give the same figures."""
     truth, vcf, tsv = genuine
     tables = []
+    others = ("--compare", f"table={tsv}", "--truth", truth)
+    assert run("evaluate variants", vcf, *others, "-o", tmp_path / "compared").code == 0
+    compared = pd.read_csv(tmp_path / "compared/compared_variants.tsv", sep="\t")
+    assert set(compared["predictor"]) == {"table"} and set(compared["difference"]) == {0}
     for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
         code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants evaluated" in log and "excluded" not in log

@@ -181,7 +181,7 @@ DIVIDED = {
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
     "evaluate_test_bins": (2, 4, "merge_shards"),
-    "score_variants": (2, 5, "merge_shards"),
+    "score_variants": (3, 5, "merge_shards"),
 }
 
 
@@ -231,8 +231,15 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
     # Variants on sequence that no training saw.
     assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
     assert "results/demo/simulated/random-variants.vcf.gz --contig=demo6 --reference" in demo_run
-    scored = [f"results/demo/chromatin/{drawn}variants.vcf.gz" for drawn in ("", "random-")]
-    assert f"evaluate variants {scored[0]} --null {scored[1]} -o results/demo/report" in demo_run
+    assert (
+        "score-variants results/demo/chromatin/kmers.npz results/demo/simulated/variants.vcf.gz" in demo_run
+    )
+    own, random, kmers = (
+        f"results/demo/chromatin/{kind}variants.vcf.gz" for kind in ("", "random-", "kmers-")
+    )
+    assert (
+        f"evaluate variants {own} --null {random} --compare kmers={kmers} -o results/demo/report" in demo_run
+    )
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --auc-tracks={report}/chromatin/tracks.tsv"

@@ -204,11 +204,13 @@ rule auc_report:
 
 rule evaluate_variants:
     input:
-        variants=PATHS.scored_variants,
-        random=PATHS.scored_random_variants,
+        variants=PATHS.scored_variants(),
+        random=PATHS.scored_variants("random-"),
+        kmers=PATHS.scored_variants("kmers-"),
     output:
         table=report_item(PATHS.report / "variants.tsv"),
         random=report_item(PATHS.report / "random_variants.tsv"),
+        compared=report_item(PATHS.report / "compared_variants.tsv"),
         p_values=report_item(PATHS.report / "variant_p_values.tsv"),
         figure=report_item(PATHS.report / "variants.svg"),
     log:
@@ -222,4 +224,4 @@ rule evaluate_variants:
         version=VERSION,
     shell:
         "bigbird-dna evaluate variants {input.variants:q} --null {input.random:q}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        " --compare kmers={input.kmers:q} -o {params.directory:q} > {log:q} 2>&1"

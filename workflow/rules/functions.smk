@@ -249,4 +249,4 @@ wildcard_constraints:
     window=r"\d+",
     member=r"\d+",
     shard=r"\d+",
-    drawn="|random-",
+    kind="|random-|kmers-",

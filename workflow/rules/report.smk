@@ -142,9 +142,7 @@ rule report_summary:
     resources:
         **job(2000, 15),
     params:
-        pretrained=lambda wildcards, input: [
-            f"--pretraining={path}/metrics.json" for path in [input.pretrained] if path
-        ],
+        pretrained=[f"--pretraining={PATHS.pretrained}/metrics.json"] * CONFIG.has_pretraining,
         bits=given("bits_per_base", joined=True),
         statistics=given("statistics"),
         tables=given(
