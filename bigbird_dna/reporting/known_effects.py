@@ -90,15 +90,20 @@ class _ScoredAllele(NamedTuple):
 
 
 def read_known_effects(
-    scored: Path, truth: Path | None = None, fields: Fields = DEFAULT_FIELDS, track: str | None = None
+    scored: Path,
+    truth: Path | None = None,
+    fields: Fields = DEFAULT_FIELDS,
+    track: str | None = None,
+    unknown: str = "",
 ) -> KnownEffects:
     """Read the predicted effects of the alleles with known effects, each on the track of the known effect.
 
     `scored` is a VCF or table of `score-variants` with values of every track. `truth` is a VCF, matched by
     contig, position, REF and ALT; None: known effects are in `scored`. Effects are lowercased. The track is
-    `track`, or the value of `fields.track`. `DataError`: no allele is left.
+    `track`, or the value of `fields.track`. If no effect is known, all have the effect `unknown` (if that is
+    a word). `DataError`: no allele is left.
     """
-    if truth is None and _is_table(scored):
+    if truth is None and _is_table(scored) and not (unknown and track):
         raise UsageError(f"{scored}: a table contains no known effects; give their VCF with --truth")
     known = None if truth is None else _read_truth(truth, fields)
     found = KnownEffects([], Counter())
@@ -109,6 +114,8 @@ def read_known_effects(
         truths = [allele.truth] if known is None else known.pop(allele.key, [])
         for one in truths or [UNKNOWN]:
             named = one if track is None else one._replace(track=track)
+            if unknown and not named.effect:
+                named = named._replace(effect=unknown)
             if reason := _left_out(allele, named, fields):
                 found.left_out[reason] += 1
                 continue
@@ -116,6 +123,10 @@ def read_known_effects(
     unmatched = sum(map(len, known.values())) if known else 0
     if unmatched:
         found.left_out["not in the scored file"] = unmatched
+    effects = [one for one in found.variants if one.effect != unknown]
+    if effects and len(effects) < len(found.variants):
+        found.left_out[f"without {fields.effect}"] += len(found.variants) - len(effects)
+        found = found._replace(variants=effects)
     if not found.variants:
         why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
         raise DataError(f"{scored}: no variant to evaluate ({why or 'the file has none'})")

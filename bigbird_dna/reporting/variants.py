@@ -82,13 +82,14 @@ def variant_report(
     """Evaluate predicted effects of variants with known effects: AUROC of their size for having an effect.
 
     Writes the table of `variant_table` and the plot of `variant_figure` to the directory `output`, and the
-    tables of `random_tables` with `null`, scored random variants (see `read_random`), and that of
-    `compared_table` with `compare`, the same variants scored by other predictors. `no_effect` is the word, in
-    any case, for variants without an effect. With `held_out`, additional rows evaluate these contigs alone.
-    Other arguments and errors are those of `read_known_effects`.
+    tables of `random_tables` with `null`, scored random variants (see `read_random`); all effects may be
+    unknown then. With `compare`, the same variants scored by other predictors, also writes `compared_table`.
+    `no_effect` is the word, in any case, for variants without an effect. With `held_out`, additional rows
+    evaluate these contigs alone. Other arguments and errors are those of `read_known_effects`.
     """
     fields = Fields(effect_field, track_field, category_field)
-    variants, left_out = read_known_effects(scored, truth, fields, track)
+    unknown = "" if null is None else "unknown"
+    variants, left_out = read_known_effects(scored, truth, fields, track, unknown)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
     random = None if null is None else random_tables(*read_random(null, variants), held_out, none)

@@ -100,6 +100,7 @@ def test_other_words_for_effects() -> None:
 def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect]) -> None:
     rng = np.random.default_rng(4)
     random = [v._replace(position=v.position + 7, delta=rng.normal(0, 0.1)) for v in variants * 2]
+    random[0] = random[0]._replace(delta=-variants[0].delta)  # an effect of the same size counts
     table, each = random_tables(variants, random, ["c2"])
     for row, v in zip(each.to_dict("records"), variants, strict=True):
         null = [abs(one.delta) for one in random if one.track == v.track]
@@ -329,6 +330,13 @@ def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: P
     assert found[0] == found[1]
     each = pd.read_csv(io.StringIO(found[0][1]), sep="\t")
     assert each["random"].tolist() == [30] * 20 and each["p_value"].between(1 / 31, 1).all()
+    # Without known effects, all variants on one track.
+    words = ("evaluate variants", tsv, "--null", nulls[1], "-o", tmp_path / "unknown")
+    assert run(*words, "--track", "CTCF").code == 0
+    each = pd.read_csv(tmp_path / "unknown/variant_p_values.tsv", sep="\t")
+    assert set(each["effect"]) == {"unknown"} and each["random"].tolist() == [60] * 20
+    assert written(tmp_path / "unknown")["auroc"].isna().all()
+    refused(run(*words), 2, "scored.tsv")
     text = nulls[1].read_text()
     for fault in (
         text.replace(":1\t", ":0:1\t").replace(":2\t", "\t").replace(":3\t", ";3\t"),
