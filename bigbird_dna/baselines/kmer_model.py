@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
 
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
@@ -18,6 +19,8 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+
+_FITTED = ("mean", "scale", "weight", "bias")  # of `KmerTracks`
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +67,8 @@ class KmerModel(LoadedChromatinModel):
         names = np.array([[track.name, track.group] for track in self.tracks])
         arrays = {"tracks": names, "sizes": np.array(self.sizes), "kmer": np.array(self.kmer)}
         with atomic_path(path) as temporary, temporary.open("wb") as stream:
-            np.savez(stream, **arrays, **self.regressions.arrays)  # type: ignore[arg-type]
+            fitted = {name: getattr(self.regressions, name).numpy() for name in _FITTED}
+            np.savez(stream, **arrays, **fitted)  # type: ignore[arg-type]
 
 
 def read_kmer_model(path: Path) -> KmerModel:
@@ -76,7 +80,9 @@ def read_kmer_model(path: Path) -> KmerModel:
         arrays = {name: file.read(name) for name in file.names}
         if arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8:  # more would take all memory
             raise DataError(f"{path}: needs two sizes of windows, and k from 1 to 8")
-        regressions = KmerTracks.of_arrays(arrays)
+        regressions = KmerTracks()
+        for name in _FITTED:
+            setattr(regressions, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
         tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
         model = KmerModel.of(regressions, arrays["sizes"].tolist(), int(arrays["kmer"]), tracks, path)
         probabilities = model.window_probabilities(["A" * model.settings.window])

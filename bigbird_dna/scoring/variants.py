@@ -96,8 +96,8 @@ def score_variants(
     Parameters
     ----------
     model, vcf, reference
-        A chromatin or promoter model, or its directory; a VCF (plain, gzip or bgzip), or "-" for standard
-        input; the indexed FASTA of the VCF.
+        A chromatin or promoter model, or its directory, or the file of a k-mer baseline (`.npz`); a VCF
+        (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA of the VCF.
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if

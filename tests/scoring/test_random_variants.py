@@ -35,7 +35,8 @@ def vcf(tmp_path: Path) -> Path:
     for at in (0, 120, 450, 899):
         records.append(("one", at, one[at], f"{one[at]}GATTACA,{other[one[at]]},<DEL>"))
     records += [("one", 500, one[500:507], one[500]), ("one", 600, one[600:603], "ACGTTGA")]
-    records += [("gap", 69, gap[69], other[gap[69]]), ("elsewhere", 5, "A", "C"), ("one", 7, "N", "A")]
+    records += [("gap", 131, gap[131], f"{gap[131]}GATTACA"), ("gap", 69, gap[69], other[gap[69]])]
+    records += [("elsewhere", 5, "A", "C"), ("one", 7, "N", "A")]
     lines = (f"{contig}\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\n" for contig, at, ref, alt in records)
     path = tmp_path / "given.vcf"
     path.write_text(VCF + "".join(lines))
@@ -57,7 +58,7 @@ def changes(reference: Path, rows: list[dict[str, str]]) -> list[list[Change]]:
 def test_what_is_drawn(run: Run, genome: Path, vcf: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"{name}.vcf.gz" for name in ("a", "b", "c")]
     for output, seed in zip(outputs, (1, 1, 2), strict=True):
-        words = ("--reference", genome, "--per-variant", 30, "--within", WITHIN, "--seed", seed)
+        words = ("--reference", genome, "--per-variant", 150, "--within", WITHIN, "--seed", seed)
         result = run("prepare random-variants", vcf, *words, "-o", output)
         assert result.code == 0 and "fewer" in result.err  # beside the given SNVs of each base
     texts = [pysam.BGZFile(str(path)).read().decode() for path in outputs]
@@ -81,8 +82,8 @@ def test_what_is_drawn(run: Run, genome: Path, vcf: Path, tmp_path: Path) -> Non
             assert (change.ref, change.alt) == (of.ref, of.alt)
         assert sorted(change.alt) == sorted(of.alt)
         drawn[row["CHROM"], row["ID"].rpartition(":")[0]].append(change)
-    assert all(len(set(some)) == len(some) <= 30 for some in drawn.values())
-    assert len(drawn) == 80 + 8 + 3 and max(map(len, drawn.values())) == 30
+    assert all(len(set(some)) == len(some) <= 150 for some in drawn.values())
+    assert len(drawn) == 80 + 8 + 4 and max(map(len, drawn.values())) == 150
 
 
 @pytest.mark.parametrize(
