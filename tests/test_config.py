@@ -376,6 +376,7 @@ def test_names_of_a_run_s_files() -> None:
         **{"nearest_predictions": run.nearest_predictions("genomic")},
         **{"chromatin_model": run.chromatin_model(8000, 0)},
         "chromatin_predictions": run.chromatin_predictions("{window}"),
+        "scored_variants": run.scored_variants(),
         **{"stage": run.stage("tokens"), "log": run.log("pretrain"), "benchmark": run.benchmark("pretrain")},
     }
     paths = sorted((str(path), name) for name, path in {**named, **of_names}.items())

@@ -90,7 +90,7 @@ class KmerTracks:
 
     def __init__(self) -> None:
         self.penalties: NDArray[np.float64] = np.empty(0)
-        self._mean = self._scale = self._weight = self._bias = torch.empty(0)
+        self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
     def fit(
         self, x: NDArray[np.float32], y: ArrayLike, x_valid: NDArray[np.float32], y_valid: ArrayLike
@@ -98,14 +98,14 @@ class KmerTracks:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
         features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
         labels, valid = (torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid))
-        self._mean, self._scale = features.mean(0), features.std(0).clamp_min(1e-8)
-        features = (features - self._mean) / self._scale
-        held_out = (held_out - self._mean) / self._scale
+        self.mean, self.scale = features.mean(0), features.std(0).clamp_min(1e-8)
+        features = (features - self.mean) / self.scale
+        held_out = (held_out - self.mean) / self.scale
         tracks = labels.shape[1]
         weight = torch.zeros(features.shape[1], tracks)
         bias = torch.logit(labels.mean(0).clamp(1e-6, 1 - 1e-6))
         best = torch.full((tracks,), torch.inf)
-        self._weight, self._bias = weight.clone(), bias.clone()
+        self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
         for penalty in TRACK_PENALTIES:  # strongest first; each fit is initialized with the previous one
             weight, bias = _fitted_tracks(features, labels, weight, bias, penalty)
@@ -116,14 +116,14 @@ class KmerTracks:
             if penalty == TRACK_PENALTIES[0]:
                 better |= torch.isinf(loss)
             best = torch.where(better, loss, best)
-            self._weight[:, better], self._bias[better] = weight[:, better], bias[better]
+            self.weight[:, better], self.bias[better] = weight[:, better], bias[better]
             self.penalties[better.numpy()] = penalty
         return self
 
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return probabilities (N, T)."""
-        features = (torch.from_numpy(x) - self._mean) / self._scale
-        return torch.sigmoid(features @ self._weight + self._bias).numpy()
+        features = (torch.from_numpy(x) - self.mean) / self.scale
+        return torch.sigmoid(features @ self.weight + self.bias).numpy()
 
 
 def _fitted_tracks(

@@ -249,6 +249,7 @@ def runs(
     part: str = "",
     inputs: Sequence[str] = (),
     choices: Sequence[str] = (),
+    named: Sequence[str] = (),
     also: Sequence[Parameter] = (),
     report: Report | None = None,
     say: Callable[[str], None] = log,
@@ -260,8 +261,8 @@ def runs(
     are read to a configuration, of which the function receives the section `part`. Omitted paths in RESULTS
     are those of the run; `usual` computes other omitted arguments. `workers` are CPU cores; `threads` limits
     the whole call, unless the function has this argument. The output must be neither one of `inputs` nor
-    inside one. `choices` are arguments whose metavar lists the valid values. `also` are appended to the
-    signature. The lines of `report` go to the log, or to `say`.
+    inside one. `choices` are arguments whose metavar lists the valid values. Values NAME=FILE of `named`
+    become a dictionary. `also` are appended to the signature. The lines of `report` go to the log, or `say`.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
@@ -273,6 +274,7 @@ def runs(
         def command(**given: Any) -> None:
             for key in choices:
                 check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
+            given.update({key: named_files(f"--{key}", given[key] or ()) for key in named})
             if "config" in given:
                 settings = _run_files(given, declared, usual)
                 given["config"] = attrgetter(part)(settings) if part else settings

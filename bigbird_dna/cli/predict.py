@@ -107,7 +107,7 @@ def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[st
 
 @runs("scoring.variants.score_variants", report=_with_effects, also=opt.scoring(32))
 def score_variants(
-    model: Path = opt.MODEL_DIRECTORY,
+    model: Path = argument("Model directory, or k-mer baseline (.npz).", "MODEL_DIR"),
     vcf: Path = argument("VCF file, plain, gzip or bgzip; - reads standard input."),
     reference: Path = opt.REFERENCE,
     aliases: Path | None = opt.ALIASES,

@@ -4,7 +4,7 @@ All read only files that earlier commands wrote.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,10 +187,41 @@ def report_scan(
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 
 
+def _evaluated(made: "VariantReport", given: dict[str, Any]) -> Iterator[str]:
+    from bigbird_dna.reporting.result import interval
+    from bigbird_dna.reporting.variants import ALL, HELD_OUT
+
+    effects = Counter(variant.effect for variant in made.variants)
+    counts = ", ".join(f"{count:,} {effect}" for effect, count in effects.most_common(6))
+    yield f"{len(made.variants):,} variants evaluated: {counts}"
+    if made.left_out:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in made.left_out.most_common(5))
+        yield f"{made.left_out.total():,} excluded: {reasons}"
+    contigs = dict.fromkeys(variant.contig for variant in made.variants)
+    for contig in given["held_out"] or ():
+        if contig not in contigs:
+            yield f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})"
+    for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
+        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
+        signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
+        yield f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}"
+    for row in [] if made.compared is None else made.compared.query("subset == @ALL").to_dict("records"):
+        area = interval(row["difference"], row["difference_low"], row["difference_high"], form="+.3f")
+        yield f"{row['subset']}: AUROC {row['auroc']:.3f} of {row['predictor']}, difference {area}"
+    for row in [] if made.random is None else made.random[:1].to_dict("records"):
+        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
+        yield f"{row['variants']:,} variants and {row['random']:,} random variants: AUROC {area}"
+
+
+@runs("reporting.variants.variant_report", named=("compare",), report=_evaluated)
 def report_variants(
     scored: Path = argument("VCF or table written by score-variants with --tracks '*'; FILTER is ignored."),
     output: Path = opt.DIRECTORY,
     truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
+    null: Path | None = option(None, "FILE", "Scored random variants, drawn by prepare random-variants."),
+    compare: list[str] | None = option(
+        None, "NAME=FILE", "The same variants scored by another predictor, such as kmers; repeatable."
+    ),
     effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
     track_field: str = option("TRACK", "KEY", "INFO key of the affected track."),
     category_field: str = option("CATEGORY", "KEY", "INFO key of the variant category; may be missing."),
@@ -204,42 +235,13 @@ def report_variants(
 
     Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
     confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
-    category and by track. Alleles without a score or with unknown effect are counted and excluded.
+    category and by track. Alleles without a score or with unknown effect are counted and excluded. With
+    --null, writes random_variants.tsv, AUROC of variants with an effect against random variants drawn near
+    them, and variant_p_values.tsv: how often random variants have an effect as large on the same track.
+    With --compare, writes compared_variants.tsv: the metrics of other predictors, and AUROC differences.
 
     Example: bigbird-dna evaluate variants results/demo/chromatin/variants.vcf.gz -o report
     """
-    from bigbird_dna.reporting.variants import Fields, variant_report
-
-    made = variant_report(
-        scored,
-        output,
-        truth=truth,
-        fields=Fields(effect_field, track_field, category_field),
-        track=track,
-        no_effect=no_effect,
-        held_out=held_out or [],
-    )
-    _say(made, held_out or [])
-
-
-def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
-    from bigbird_dna.reporting.result import interval
-    from bigbird_dna.reporting.variants import ALL, HELD_OUT
-
-    effects = Counter(variant.effect for variant in made.variants)
-    counts = ", ".join(f"{count:,} {effect}" for effect, count in effects.most_common(6))
-    log(f"{len(made.variants):,} variants evaluated: {counts}")
-    if made.left_out:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in made.left_out.most_common(5))
-        log(f"{made.left_out.total():,} excluded: {reasons}")
-    contigs = dict.fromkeys(variant.contig for variant in made.variants)
-    for contig in held_out:
-        if contig not in contigs:
-            log(f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})")
-    for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
-        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
-        log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 
 @runs("reporting.training.pretraining_report")

@@ -278,6 +278,9 @@ def fit_chromatin_baseline(
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
+    model: Path | None = option(
+        None, "FILE", "Also write the baseline (.npz), as a model for score-variants.", "", "--write-model"
+    ),
     threads: int | None = opt.THREADS,
 ) -> None:
     """Fit a logistic regression on k-mers for every track, and predict the same test bins.

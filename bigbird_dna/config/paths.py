@@ -54,10 +54,11 @@ class RunPaths:
     combined_chromatin = _Place("models/chromatin")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
+    kmer_model = _Place("chromatin/kmers.npz")
     held_out_bins = _Place("chromatin/held-out")
     nearest_bins = _Place("chromatin/nearest.tsv")
     nearest_bin_predictions = _Place("chromatin/nearest.npy")
-    scored_variants = _Place("chromatin/variants.vcf.gz")
+    random_variants = _Place("simulated/random-variants.vcf.gz")
 
     report = _Place("report")
     report_page = _Place("report.html")
@@ -99,6 +100,10 @@ class RunPaths:
     def chromatin_predictions(self, window: int | str) -> Path:
         """Probabilities of the test bins, predicted by models of a window length."""
         return self.results / f"chromatin/predictions-{window}.npy"
+
+    def scored_variants(self, kind: str = "") -> Path:
+        """Scored variants; `kind` "random-": random variants, "kmers-": scored by the k-mer baseline."""
+        return self.results / f"chromatin/{kind}variants.vcf.gz"
 
     def experiment(self, name: str) -> Path:
         """Directory of an experiment: `ARM/SEED` per job, and data sets of the experiment in `data`."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import blocks
@@ -154,26 +155,34 @@ def predict_bins(
     return np.asarray(total / len(models), np.float32)
 
 
-def baseline_bins(
-    config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: Rows
+def _features(
+    data: ChromatinData, reference: Reference, rows: Rows, sizes: Sequence[int], k: int
 ) -> npt.NDArray[np.float32]:
-    """Return probabilities (n, T) of a logistic regression on k-mers of a bin and of the 1 kb around it."""
+    windows = BinWindows(data, reference, max(sizes), rows)
+    parts = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
+    return np.concatenate([window_features(texts, sizes, k) for texts in parts])
+
+
+def fit_baseline(config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference) -> KmerModel:
+    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track."""
     sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
-
-    def features(chosen: Rows) -> npt.NDArray[np.float32]:
-        windows = BinWindows(data, reference, max(sizes), chosen)
-        parts = (windows.sequences(some) for some in blocks(len(chosen), BINS_AT_ONCE))
-        return np.concatenate([window_features(texts, sizes, config.baseline_kmer) for texts in parts])
-
     training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
     valid = data.rows("valid")
     if not len(valid):
         raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
     log(f"k-mer regression: {len(training):,} bins, {len(data.tracks):,} tracks")
-    model = KmerTracks().fit(
-        features(training), data.labels.rows(training), features(valid), data.labels.rows(valid)
+    known, held_out = (
+        (_features(data, reference, rows, sizes, config.baseline_kmer), data.labels.rows(rows))
+        for rows in (training, valid)
     )
-    return model.predict(features(rows))
+    return KmerModel.of(KmerTracks().fit(*known, *held_out), sizes, config.baseline_kmer, data.tracks)
+
+
+def baseline_bins(
+    model: KmerModel, data: ChromatinData, reference: Reference, rows: Rows
+) -> npt.NDArray[np.float32]:
+    """Return the baseline's probabilities (n, T) of bins."""
+    return model.regressions.predict(_features(data, reference, rows, model.sizes, model.kmer))
 
 
 def evaluate_models(
@@ -247,10 +256,19 @@ def evaluate_baseline(
     reference: Path,
     output: Path,
     labels: Path | None = None,
+    model: Path | None = None,
 ) -> None:
-    """Fit the k-mer baseline, and write its probabilities as `evaluate_models` does."""
+    """Fit the k-mer baseline, and write its probabilities as `evaluate_models` does.
+
+    `model` is an output file for the baseline itself, which `score-variants` accepts; None: not written.
+    """
+    check_output(model, [data, reference])
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
-    _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
+    genome = Reference(reference)
+    baseline = fit_baseline(config, bins, genome)
+    _write(output, baseline_bins(baseline, bins, genome, rows), labels, bins, rows)
+    if model is not None:
+        baseline.write(model)
 
 
 def _read_test_bins(

@@ -214,6 +214,9 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
     "Variants": (
         ReportItem("variants.svg", "Predicted effects of variants", "variants"),
         ReportItem("variants.tsv", "By variant category", folded=True),
+        ReportItem("compared_variants.tsv", "Compared with other predictors", folded=True),
+        ReportItem("random_variants.tsv", "Compared with random variants", folded=True),
+        ReportItem("variant_p_values.tsv", "P-value of every variant", folded=True),
     ),
     "Effect of pretraining": (
         ReportItem("study.txt", "Comparison in words", "study_words"),

@@ -1,245 +1,48 @@
-"""Report of scored variants compared with their known effects: `variants.tsv` and `variants.svg`.
-
-Known effects are in INFO: whether a variant has an effect, on which track, and its category. A field has one
-value per record or one per ALT; characters not allowed in INFO are percent-encoded.
-"""
+"""Report of scored variants compared with their known effects, and with the effects of random variants."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, open_lines, write_table
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
-from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
-from bigbird_dna.metrics.auroc import Floats, auroc
+from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.errors import DataError
+from bigbird_dna.metrics.auroc import ENDS, Floats, auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
+from bigbird_dna.reporting.known_effects import (
+    DEFAULT_FIELDS,
+    Fields,
+    KnownEffect,
+    read_known_effects,
+    read_random,
+)
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-TABLES = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
-_KEY_COLUMNS = ("contig", "position", "ref", "alt")
-
-_Key = tuple[str, ...]  # contig, position, REF, ALT, as written
-
-
-class Fields(NamedTuple):
-    """INFO keys of the known effects, or their values for an allele ("" if missing)."""
-
-    effect: str = "EFFECT"
-    track: str = "TRACK"
-    category: str = "CATEGORY"
-
-
-DEFAULT_FIELDS = Fields()
-UNKNOWN = Fields("", "", "")
-
-
-class KnownEffect(NamedTuple):
-    """The known effect of a variant on a track, and the predicted changes of probability and log-odds.
-
-    `effect` is one of `DIRECTIONS`, another word, or the word for no effect; `category` is a category of
-    variants, or "". Changes are ALT minus REF; log-odds are natural logarithms.
-    """
-
-    contig: str
-    position: int  # 1-based
-    track: str
-    category: str
-    effect: str
-    delta: float
-    log_odds: float
-
-
-class KnownEffects(NamedTuple):
-    """Scored alleles with known effects in file order, and the number of excluded alleles by reason."""
-
-    variants: list[KnownEffect]
-    left_out: Counter[str]
-
-
-class _ScoredAllele(NamedTuple):
-    """A scored allele: changes of every track as text, or None if it was not scored."""
-
-    where: str
-    key: _Key
-    truth: Fields
-    note: str
-    deltas: Sequence[str] | None
-    log_odds: Sequence[str] | None
-    columns: Mapping[str, int]  # track → index in the changes
-
-
-def read_known_effects(
-    scored: Path, truth: Path | None = None, fields: Fields = DEFAULT_FIELDS, track: str | None = None
-) -> KnownEffects:
-    """Read the predicted effects of the alleles with known effects, each on the track of the known effect.
-
-    `scored` is a VCF or table of `score-variants` with values of every track. `truth` is a VCF, matched by
-    contig, position, REF and ALT; None: known effects are in `scored`. Effects are lowercased. The track is
-    `track`, or the value of `fields.track`. `DataError`: no allele is left.
-    """
-    is_table = scored.name.lower().endswith(TABLES)
-    if is_table and truth is None:
-        raise UsageError(f"{scored}: a table contains no known effects; give their VCF with --truth")
-    known = None if truth is None else _read_truth(truth, fields)
-    found = KnownEffects([], Counter())
-    alleles = _read_table(scored) if is_table else _read_vcf(scored, fields if known is None else None)
-    for allele in alleles:
-        if track is not None and track not in allele.columns:
-            raise UsageError(f"--track {track!r}: {scored} has no values of this track")
-        # Popped, so that a variant listed twice in both files is not counted four times.
-        truths = [allele.truth] if known is None else known.pop(allele.key, [])
-        for one in truths or [UNKNOWN]:
-            named = one if track is None else one._replace(track=track)
-            if reason := _left_out(allele, named, fields):
-                found.left_out[reason] += 1
-                continue
-            assert allele.deltas is not None and allele.log_odds is not None
-            column = allele.columns[named.track]
-            texts = allele.deltas[column], allele.log_odds[column]
-            delta, log_odds = map(decimal, texts)
-            if delta is None or log_odds is None:
-                wrong = " and ".join(map(quoted, texts))
-                raise DataError(f"{allele.where}: {named.track}: expected numbers, found {wrong}")
-            contig, text, *_ = allele.key
-            if (position := whole_number(text)) is None:
-                raise DataError(f"{allele.where}: position {quoted(text)} is not a whole number")
-            truth_of_track = named.track, named.category, named.effect
-            found.variants.append(KnownEffect(contig, position, *truth_of_track, delta, log_odds))
-    unmatched = sum(map(len, known.values())) if known else 0
-    if unmatched:
-        found.left_out["not in the scored file"] = unmatched
-    if not found.variants:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
-        raise DataError(f"{scored}: no variant to evaluate ({why or 'the file has none'})")
-    return found
-
-
-def _left_out(allele: _ScoredAllele, truth: Fields, fields: Fields) -> str:
-    """Return the reason why an allele cannot be evaluated, "" if it can."""
-    if not truth.effect:
-        return f"without {fields.effect}"
-    if allele.deltas is None:
-        return f"not scored ({allele.note})" if allele.note else "not scored"
-    if not truth.track:
-        return f"without {fields.track}"
-    return "" if truth.track in allele.columns else f"on {truth.track}, which was not predicted"
-
-
-def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Fields]]:
-    known: dict[_Key, list[Fields]] = {}
-    with open_vcf(path) as vcf:
-        for record in vcf.records:
-            for key, truth in _alleles(record, fields, f"{path}: line {record.line}"):
-                if truth.effect:
-                    known.setdefault(key, []).append(truth)
-    if not known:
-        raise DataError(f"{path}: no record has the INFO field {fields.effect}")
-    return known
-
-
-def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
-    """Yield the alleles of a scored VCF; without `fields`, known effects are not read."""
-    with open_vcf(path) as vcf:
-        columns = _columns(vcf.meta, path)
-        for record in vcf.records:
-            where = f"{path}: line {record.line}"
-            info = _info(record)
-            deltas, log_odds = (
-                _by_allele(info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where)
-                for key in ("DELTA", "LOGODDS")
-            )
-            if [one is None for one in deltas] != [one is None for one in log_odds]:
-                raise DataError(f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS have values for different ALT")
-            notes = info.get(f"{PREFIX}NOTE", "").split(",")
-            for number, (key, truth) in enumerate(_alleles(record, fields, where)):
-                note = notes[number].strip(".") if number < len(notes) else ""
-                yield _ScoredAllele(where, key, truth, note, deltas[number], log_odds[number], columns)
-
-
-def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
-    """Return track → index among the values of an ALT, from the header line that lists the tracks."""
-    for line in meta:
-        if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
-            listed = re.search(r': for each ALT the tracks ([^"]*)"', line)
-            if listed:
-                names = [check_name(unquote(name), "track", str(path)) for name in listed[1].split(",")]
-                return {name: number for number, name in enumerate(names)}
-    raise DataError(f"{path}: the header has no {PREFIX}DELTA; score the variants with --tracks '*'")
-
-
-def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Sequence[Sequence[str] | None]:
-    """Return the values of each ALT, None if it was not scored."""
-    if text is None:
-        return [None] * alleles
-    values = text.split(",")
-    if len(values) != alleles * tracks:
-        raise DataError(
-            f"{where}: {len(values):,} values, expected one for each of {alleles} ALT and {tracks:,} tracks"
-        )
-    parts = [values[first : first + tracks] for first in range(0, len(values), tracks)]
-    return [None if part[0] == "." else part for part in parts]
-
-
-def _info(record: VcfRecord) -> dict[str, str]:
-    parts = (part.partition("=") for part in record.columns[7].split(";"))
-    return {key: value for key, _, value in parts}
-
-
-def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[tuple[_Key, Fields]]:
-    """Yield the key of each ALT, and its known effect from INFO."""
-    contig, position, _, ref = record.columns[:4]
-    info, alts = _info(record), record.alts
-    for number, alt in enumerate(alts):
-        found = []
-        for key in fields or ():
-            values = info.get(key, "").split(",")
-            if len(values) not in (1, len(alts)):
-                raise DataError(f"{where}: {key} has {len(values)} values for {len(alts)} ALT")
-            value = values[number] if len(values) > 1 else values[0]
-            text = "" if value == "." else unquote(value)
-            if control := control_character(text):
-                raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({control})")
-            found.append(text)
-        yield (contig, position, ref, alt), Fields(found[0].lower(), *found[1:]) if found else UNKNOWN
-
-
-def _read_table(path: Path) -> Iterator[_ScoredAllele]:
-    where, header, rows = open_lines(path)
-    names = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
-    missing = {*_KEY_COLUMNS, "note", *(f"{name}:logodds" for name in names)} - set(header)
-    if missing or not names:
-        what = f"column {quoted(sorted(missing)[0])}" if missing else "values of each track"
-        raise DataError(f"{where}: no {what}; give a table of score-variants --tracks '*'")
-    columns = {name: index for index, name in enumerate(names)}
-    for where, cells in rows:
-        row = dict(zip(header, cells, strict=True))
-        key = tuple(row[name] for name in _KEY_COLUMNS)
-        scored = row[f"{names[0]}:delta"] != "NA"
-        deltas, log_odds = (
-            [row[f"{name}:{value}"] for name in names] if scored else None for value in ("delta", "logodds")
-        )
-        yield _ScoredAllele(where, key, UNKNOWN, row["note"].strip("."), deltas, log_odds, columns)
-
-
 _METRICS = ("estimate auroc", "metric auroc_log_odds sign_accuracy")
 VARIANTS = Schema.of("text subset; count variants with_effect", *_METRICS, key=["subset"])
+RANDOM = Schema.of(
+    "text subset; count variants random; estimate auroc; metric median_p_value", key=["subset"]
+)
+COMPARED = Schema.of(
+    "text subset predictor; count variants with_effect; estimate auroc difference; metric sign_accuracy",
+    key=["subset", "predictor"],
+)
+P_VALUES = Schema.of(
+    "text contig; count position; text ref alt track category effect; number delta; count random",
+    "fraction p_value",
+)
 ALL, HELD_OUT = "all", "held-out"
 # Expected sign of the change; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
@@ -253,11 +56,13 @@ _GOLDEN = 0.6180339887498949  # multiples modulo 1 fill a row evenly for any num
 
 
 class VariantReport(NamedTuple):
-    """The table as written, the evaluated alleles, and the number of excluded alleles by reason."""
+    """The tables as written, the evaluated alleles, and the number of excluded alleles by reason."""
 
     table: pd.DataFrame
     variants: list[KnownEffect]
     left_out: Counter[str]
+    random: pd.DataFrame | None = None
+    compared: pd.DataFrame | None = None
 
 
 def variant_report(
@@ -265,24 +70,42 @@ def variant_report(
     output: Path,
     *,
     truth: Path | None = None,
-    fields: Fields = DEFAULT_FIELDS,
+    null: Path | None = None,
+    compare: Mapping[str, Path] | None = None,
+    effect_field: str = DEFAULT_FIELDS.effect,
+    track_field: str = DEFAULT_FIELDS.track,
+    category_field: str = DEFAULT_FIELDS.category,
     track: str | None = None,
     no_effect: str = "none",
     held_out: Collection[str] = (),
 ) -> VariantReport:
     """Evaluate predicted effects of variants with known effects: AUROC of their size for having an effect.
 
-    Writes the table of `variant_table` and the plot of `variant_figure` to the directory `output`.
+    Writes the table of `variant_table` and the plot of `variant_figure` to the directory `output`, and the
+    tables of `random_tables` with `null`, scored random variants (see `read_random`); all effects may be
+    unknown then. With `compare`, the same variants scored by other predictors, also writes `compared_table`.
     `no_effect` is the word, in any case, for variants without an effect. With `held_out`, additional rows
     evaluate these contigs alone. Other arguments and errors are those of `read_known_effects`.
     """
-    variants, left_out = read_known_effects(scored, truth, fields, track)
+    fields = Fields(effect_field, track_field, category_field)
+    unknown = "" if null is None else "unknown"
+    variants, left_out = read_known_effects(scored, truth, fields, track, unknown)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
+    random = None if null is None else random_tables(*read_random(null, variants), held_out, none)
+    others = {
+        name: read_known_effects(path, truth, fields, track)[0] for name, path in (compare or {}).items()
+    }
+    compared = compared_table(variants, others, held_out, none) if others else None
     with into_directory(output) as files:
         write_table(files / "variants.tsv", table, VARIANTS)
         variant_figure(variants, files / "variants.svg", none)
-    return VariantReport(table, variants, left_out)
+        if random is not None:
+            write_table(files / "random_variants.tsv", random[0], RANDOM)
+            write_table(files / "variant_p_values.tsv", random[1], P_VALUES)
+        if compared is not None:
+            write_table(files / "compared_variants.tsv", compared, COMPARED)
+    return VariantReport(table, variants, left_out, random and random[0], compared)
 
 
 def variant_table(
@@ -298,12 +121,94 @@ def variant_table(
     """
     has = has_effect(variants, no_effect)
     known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
+    deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
+    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
+    directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
+    table = []
+    for name, rows, signs in _subsets(known, has, held_out):
+        areas = auroc(has[rows], np.abs(deltas[rows]), blocks[rows])
+        other = auroc(has[rows], np.abs(log_odds[rows])).value
+        directed = signs & (directions != 0)
+        right = math.nan
+        if directed.any():
+            right = float((np.sign(deltas[directed]) == directions[directed]).mean())
+        table.append([name, int(rows.sum()), int(has[rows].sum()), *areas, other, right])
+    return pd.DataFrame(table, columns=VARIANTS.names)
+
+
+def random_tables(
+    variants: Sequence[KnownEffect],
+    random: Sequence[KnownEffect],
+    held_out: Collection[str] = (),
+    no_effect: str = "none",
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compare variants with the `random` variants drawn for them; return rows of `RANDOM` and of `P_VALUES`.
+
+    A p-value is the fraction of the random variants of the same track whose absolute change is not smaller,
+    where the variant itself counts as one of them. In `RANDOM`, variants of a subset that have an effect (all
+    variants, if none has) are compared with their own random variants: AUROC ranks both by absolute change.
+    """
+    both = [*variants, *random]
+    known, given = pd.DataFrame(both, columns=list(KnownEffect._fields)), np.arange(len(both)) < len(variants)
+    has, sizes = has_effect(both, no_effect), known["delta"].abs().to_numpy(np.float64)
+    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
+    drawn, above = np.zeros((2, len(variants)), np.int64)
+    for track in known["track"].unique():
+        own = (known["track"] == track).to_numpy()
+        null = np.sort(sizes[own & ~given])
+        drawn[own[given]] = len(null)
+        above[own[given]] = len(null) - np.searchsorted(null, sizes[own & given])
+    p_values = (1 + above) / (1 + drawn)
+    table = []
+    for name, _, own in _subsets(known, has, held_out):
+        rows = own & has if (own & has).any() else own
+        counts = int((rows & given).sum()), int((rows & ~given).sum())
+        median = float(np.median(p_values[rows[given]])) if counts[0] else math.nan
+        table.append([name, *counts, *auroc(given[rows], sizes[rows], blocks[rows]), median])
+    each = known[given].assign(random=drawn, p_value=p_values)[P_VALUES.names]
+    return pd.DataFrame(table, columns=RANDOM.names), each
+
+
+def compared_table(
+    variants: Sequence[KnownEffect],
+    others: Mapping[str, Sequence[KnownEffect]],
+    held_out: Collection[str] = (),
+    no_effect: str = "none",
+) -> pd.DataFrame:
+    """Return rows of `COMPARED`: metrics of other predictors as in `variant_table`, on the common variants.
+
+    `difference` is the AUROC of `variants` minus that of the predictor. `DataError`: no common variants.
+    """
+    tables = []
+    for name, scored in others.items():
+        found = {one._replace(delta=0, log_odds=0): one for one in scored}
+        common = {one: found[key] for one in variants if (key := one._replace(delta=0, log_odds=0)) in found}
+        if not common:
+            raise DataError(f"--compare {name}: the file has none of the evaluated variants")
+        table = variant_table([*common.values()], held_out, no_effect)
+        known, has = (
+            pd.DataFrame([*common], columns=list(KnownEffect._fields)),
+            has_effect([*common], no_effect),
+        )
+        own, theirs = np.abs([(one.delta, other.delta) for one, other in common.items()]).T
+        blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
+        table[[f"difference{end}" for end in ENDS]] = [
+            auroc_difference(has[rows], own[rows], theirs[rows], blocks[rows]).estimate
+            for _, rows, _ in _subsets(known, has, held_out)
+        ]
+        tables.append(table.assign(predictor=name)[COMPARED.names])
+    return pd.concat(tables, ignore_index=True)
+
+
+def _subsets(
+    known: pd.DataFrame, has: Flags, held_out: Collection[str]
+) -> Iterator[tuple[str, Flags, Flags]]:
+    """Yield the name of each row of a table, the variants for AUROC, and those of the subset itself."""
     scopes = [("", ALL, np.ones(len(has), bool))]
     if held_out:
         scopes.append((f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy()))
-    subsets: list[tuple[str, Flags, Flags]] = []  # name, rows for AUROC, rows for signs
     for prefix, whole, inside in scopes:
-        subsets.append((whole, inside, inside))
+        yield whole, inside, inside
         for kind in ("category", "track"):
             values = known[kind].to_numpy(object)
             names = sorted(set(values.tolist()) - {""})
@@ -313,20 +218,7 @@ def variant_table(
                 if kind == "category" and len(set(has[members])) == 1:  # add all rows of the other class
                     rows = members | (has != has[members][0])
                 if own.any():
-                    subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
-    deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
-    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
-    directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
-    table = []
-    for name, rows, signs in subsets:
-        areas = auroc(has[rows], np.abs(deltas[rows]), blocks[rows])
-        other = auroc(has[rows], np.abs(log_odds[rows])).value
-        directed = signs & (directions != 0)
-        right = math.nan
-        if directed.any():
-            right = float((np.sign(deltas[directed]) == directions[directed]).mean())
-        table.append([name, int(rows.sum()), int(has[rows].sum()), *areas, other, right])
-    return pd.DataFrame(table, columns=VARIANTS.names)
+                    yield f"{prefix}{kind}={name}", inside & rows, own
 
 
 def has_effect(variants: Sequence[KnownEffect], no_effect: str = "none") -> Flags:

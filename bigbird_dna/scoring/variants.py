@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
@@ -95,8 +96,8 @@ def score_variants(
     Parameters
     ----------
     model, vcf, reference
-        A chromatin or promoter model, or its directory; a VCF (plain, gzip or bgzip), or "-" for standard
-        input; the indexed FASTA of the VCF.
+        A chromatin or promoter model, or its directory, or the file of a k-mer baseline (`.npz`); a VCF
+        (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA of the VCF.
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
@@ -307,7 +308,12 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
 
 def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
-    """Load or accept a model for `score-variants`; `ModelError` if it is a model of another task."""
+    """Load or accept a model for `score-variants`; `ModelError` if it is a model of another task.
+
+    A file `.npz` is the k-mer baseline of `train baseline-chromatin`.
+    """
+    if not isinstance(model, LoadedModel) and Path(model).suffix == ".npz":
+        return read_kmer_model(Path(model))
     opened = model if isinstance(model, LoadedModel) else load(model)
     if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
         return opened

@@ -16,7 +16,8 @@ from bigbird_dna.config.network import stored_encoder
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.reporting.variants import KnownEffect, variant_table
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.variants import variant_table
 from tests.cli.command import invoke as run
 from tests.golden.messages import fails, message
 from tests.toys import predictions

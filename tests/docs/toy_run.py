@@ -7,8 +7,11 @@ from typing import Literal
 import numpy as np
 import pysam
 
+from bigbird_dna.baselines.kmer_model import KmerModel
+from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import save
@@ -71,6 +74,9 @@ def _write_arrays(place: Path) -> None:
     labels = rng.random((60, len(TRACKS))) < 0.5
     np.save(place / "predictions-8000.npy", (labels + rng.random(labels.shape)).astype(np.float32))
     np.savez(place / "held-out/labels.npz", packed=PackedLabels.from_dense(labels).packed, tracks=len(TRACKS))
+    x = rng.normal(size=(60, 4)).astype(np.float32)
+    tracks = [Track(name, group) for name, group in TRACKS.items()]
+    KmerModel.of(KmerTracks().fit(x, labels, x, labels), (200, 1000), 1, tracks).write(place / "kmers.npz")
     table = "".join(f"{name}\t{group}\n" for name, group in TRACKS.items())
     (place / "data/tracks.tsv").write_text("track\tgroup\n" + table)
 

@@ -9,13 +9,20 @@ import pytest
 import torch
 
 from benchmarks.plain_batches import PlainBatches
+from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
-from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
+from bigbird_dna.finetuning.evaluation import (
+    baseline_bins,
+    evaluate_baseline,
+    fit_baseline,
+    held_out_rows,
+    predict_bins,
+)
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -26,13 +33,15 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.registry.change import combine_models
+from bigbird_dna.scoring.variants import score_variants
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
+from tests.cli.command import table
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, label_bins, small_encoder, write_motif_genome
+from tests.toys import MOTIFS, VCF, label_bins, small_encoder, write_motif_genome
 from tests.training.curve import ALONE
 
 SETTINGS: dict[str, Any] = {
@@ -128,8 +137,39 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
-    baseline = baseline_bins(settings().chromatin.evaluation, made.data, made.reference, rows)
+    fitted = fit_baseline(settings().chromatin.evaluation, made.data, made.reference)
+    baseline = baseline_bins(fitted, made.data, made.reference, rows)
     assert lowest(labels, baseline) > 0.7
+
+
+def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None:
+    path, out = tmp_path / "kmers.npz", tmp_path / "out.tsv"
+    files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
+    config = settings().chromatin.evaluation
+    evaluate_baseline(config, **files, output=tmp_path / "kmers.npy", model=path)
+    model, rows = read_kmer_model(path), held_out_rows(made.data, config)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "kmers.npy"), baseline_bins(model, made.data, made.reference, rows)
+    )
+    # A variant in a motif of a held-out contig takes from its own track more than from the other.
+    peaks = [line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()]
+    lines = []
+    for at in (int(start) + 20 for contig, start, _ in peaks if contig == "c"):
+        ref = made.reference.fetch(Interval("c", at, at + 1))
+        lines.append(f"c\t{at + 1}\t.\t{ref}\t{'C' if ref != 'C' else 'G'}\t.\t.\t.\n")
+    (tmp_path / "x.vcf").write_text(VCF + "".join(lines))
+    counts = score_variants(path, tmp_path / "x.vcf", files["reference"], out, tracks="*", max_n=1)
+    assert counts.scored == len(lines) > 15
+    own, other = (
+        np.array([float(row[f"{name}:delta"]) for row in table(out.read_text())]) for name in MOTIFS
+    )
+    assert (own < 0).mean() > 0.8 and own.mean() < other.mean()
+    for damage in (path.read_bytes()[:-200], b"", (tmp_path / "kmers.npy").read_bytes()):
+        path.write_bytes(damage)
+        with fails(DataError):
+            read_kmer_model(path)
+    with fails(ModelError):
+        score_variants(made.home / "none", tmp_path / "x.vcf", files["reference"], out)
 
 
 def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:

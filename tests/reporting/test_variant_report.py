@@ -1,5 +1,6 @@
 """Variants with known effects: which rows the table has, what they rest on, and what is drawn."""
 
+import io
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
@@ -12,14 +13,22 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.disk.directories import MARKER
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.variants import MOST_POINTS, KnownEffect, variant_figure, variant_table
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.variants import (
+    MOST_POINTS,
+    compared_table,
+    random_tables,
+    variant_figure,
+    variant_table,
+)
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
-from tests.golden.messages import message
+from tests.golden.messages import fails, message
 
 EFFECTS = {"disrupts_site": ["loss"], "creates_site": ["gain"], "tolerated": ["none"], "flanking": ["none"]}
 EFFECTS["mixed"] = ["none", "loss"]
@@ -86,6 +95,61 @@ def test_other_words_for_effects() -> None:
     (row,) = variant_table(rows, no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
     assert math.isnan(row["sign_accuracy"])
+
+
+def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect]) -> None:
+    rng = np.random.default_rng(4)
+    random = [v._replace(position=v.position + 7, delta=rng.normal(0, 0.1)) for v in variants * 2]
+    random[0] = random[0]._replace(delta=-variants[0].delta)  # an effect of the same size counts
+    table, each = random_tables(variants, random, ["c2"])
+    for row, v in zip(each.to_dict("records"), variants, strict=True):
+        null = [abs(one.delta) for one in random if one.track == v.track]
+        assert (row["position"], row["delta"], row["random"]) == (v.position, v.delta, len(null))
+        assert row["p_value"] == (1 + sum(size >= abs(v.delta) for size in null)) / (1 + len(null))
+    p_values = dict(zip(variants, each["p_value"], strict=True))
+    assert len(table) == 16
+    for row in table.to_dict("records"):
+        value = row["subset"].partition("=")[2]
+        # A category without effects is compared itself, also beside the held-out contigs.
+        kept = {value} & {"tolerated", "flanking"}
+        own, drawn = (
+            [
+                v
+                for v in some
+                if (not value or value in (v.track, v.category))
+                and ("held-out" not in row["subset"] or v.contig == "c2")
+                and (kept or v.effect != "none")
+            ]
+            for some in (variants, random)
+        )
+        assert (row["variants"], row["random"]) == (len(own), len(drawn))
+        assert row["median_p_value"] == pytest.approx(np.median([p_values[v] for v in own]))
+        labels, both = [1] * len(own) + [0] * len(drawn), own + drawn
+        blocks = sequence_blocks([v.contig for v in both], [v.position for v in both])
+        expected = auroc(labels, [abs(v.delta) for v in both], blocks)
+        assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(expected)
+
+
+def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> None:
+    rng = np.random.default_rng(5)
+    other = [v._replace(delta=rng.normal(0, 0.1), log_odds=1.0) for v in variants[::-1] if v.contig != "c1"]
+    table = compared_table(variants, {"kmers": other, "same": variants}, ["c2"])
+    shown = variant_table(variants, ["c2"])
+    same = table[table["predictor"] == "same"].reset_index()
+    for name in ("subset", "variants", "with_effect", "auroc", "auroc_low", "sign_accuracy"):
+        pd.testing.assert_series_equal(same[name], shown[name])
+    assert set(same["difference"]) == {0.0}
+    rows = table[table["predictor"] == "kmers"].set_index("subset")
+    both = [(v, next(o for o in other if o.position == v.position)) for v in variants if v.contig != "c1"]
+    for subset, chosen in (("all", both), ("track=T1", [pair for pair in both if pair[0].track == "T1"])):
+        labels = [v.effect != "none" for v, _ in chosen]
+        own, theirs = np.abs([(v.delta, o.delta) for v, o in chosen]).T
+        blocks = sequence_blocks([v.contig for v, _ in chosen], [v.position for v, _ in chosen])
+        found = rows.loc[subset, ["variants", "auroc", "difference", "difference_low", "difference_high"]]
+        difference = auroc_difference(labels, own, theirs, blocks).estimate
+        assert found.tolist() == pytest.approx([len(chosen), roc_auc_score(labels, theirs), *difference])
+    with fails(DataError):
+        compared_table(variants, {"kmers": [v._replace(alt="T") for v in other]})
 
 
 @pytest.mark.parametrize("places", [True, False])
@@ -226,6 +290,10 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
     """Both formats, and the truth beside the VCF or in it, give the same figures."""
     truth, vcf, tsv = genuine
     tables = []
+    others = ("--compare", f"table={tsv}", "--truth", truth)
+    assert run("evaluate variants", vcf, *others, "-o", tmp_path / "compared").code == 0
+    compared = pd.read_csv(tmp_path / "compared/compared_variants.tsv", sep="\t")
+    assert set(compared["predictor"]) == {"table"} and set(compared["difference"]) == {0}
     for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
         code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
@@ -239,6 +307,45 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
     assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
+
+
+def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """As a VCF or a table: of every variant, on its own track; those of others are no null distribution."""
+    truth, vcf, tsv = genuine
+    drawn, genome = tmp_path / "drawn.vcf", ("--reference", tmp_path / "genome.fa.gz")
+    assert run("prepare random-variants", truth, *genome, "--per-variant", 3, "-o", drawn).code == 0
+    nulls = tmp_path / "null.vcf", tmp_path / "null.tsv"
+    for null in nulls:
+        words = ("score-variants", "model", drawn, *genome, "--tracks", "*", "--max-n", 1)
+        assert run(*words, "-o", null).code == 0
+    found = []
+    for scored, null in ((vcf, nulls[0]), (tsv, nulls[1])):
+        words = (scored, "--truth", truth, "--null", null, "-o", tmp_path / "r")
+        code, _, log = run("evaluate variants", *words)
+        assert code == 0
+        message(log, "39 random variants")
+        found.append(
+            [(tmp_path / f"r/{name}.tsv").read_text() for name in ("random_variants", "variant_p_values")]
+        )
+    assert found[0] == found[1]
+    each = pd.read_csv(io.StringIO(found[0][1]), sep="\t")
+    assert each["random"].tolist() == [30] * 20 and each["p_value"].between(1 / 31, 1).all()
+    # Without known effects, all variants on one track.
+    words = ("evaluate variants", tsv, "--null", nulls[1], "-o", tmp_path / "unknown")
+    assert run(*words, "--track", "CTCF").code == 0
+    each = pd.read_csv(tmp_path / "unknown/variant_p_values.tsv", sep="\t")
+    assert set(each["effect"]) == {"unknown"} and each["random"].tolist() == [60] * 20
+    assert written(tmp_path / "unknown")["auroc"].isna().all()
+    refused(run(*words), 2, "scored.tsv")
+    text = nulls[1].read_text()
+    for fault in (
+        text.replace(":1\t", ":0:1\t").replace(":2\t", "\t").replace(":3\t", ";3\t"),
+        text.split("chr1")[0],
+    ):
+        nulls[1].write_text(fault)
+        refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "null.tsv")
+    nulls[1].write_text(text.replace("CTCF", "MYC"))
+    refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "'CTCF'")
 
 
 def test_the_truth_of_other_variants(

@@ -181,7 +181,7 @@ DIVIDED = {
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
     "evaluate_test_bins": (2, 4, "merge_shards"),
-    "score_variants": (1, 5, "merge_shards"),
+    "score_variants": (3, 5, "merge_shards"),
 }
 
 
@@ -230,7 +230,16 @@ def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
 def test_chromatin_of_the_simulation(demo_run: str) -> None:
     # Variants on sequence that no training saw.
     assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
-    assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
+    assert "results/demo/simulated/random-variants.vcf.gz --contig=demo6 --reference" in demo_run
+    assert (
+        "score-variants results/demo/chromatin/kmers.npz results/demo/simulated/variants.vcf.gz" in demo_run
+    )
+    own, random, kmers = (
+        f"results/demo/chromatin/{kind}variants.vcf.gz" for kind in ("", "random-", "kmers-")
+    )
+    assert (
+        f"evaluate variants {own} --null {random} --compare kmers={kmers} -o results/demo/report" in demo_run
+    )
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --auc-tracks={report}/chromatin/tracks.tsv"
@@ -247,7 +256,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
-    assert "--compare window" not in text
+    assert "--compare=window" not in text
 
 
 def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:

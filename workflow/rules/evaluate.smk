@@ -36,7 +36,7 @@ rule evaluate_test_bins:
     input:
         **BINS,
         config=PATHS.stage("chromatin-evaluation"),
-        models=[PATHS.chromatin_model("{window}", member) for member in range(CHROMATIN.models)],
+        models=[PATHS.chromatin_model("{window}", n) for n in range(CHROMATIN.models)],
     output:
         shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
     log:
@@ -207,8 +207,7 @@ rule auc_report:
         **job(4000, 60),
     params:
         directory=subpath(output.page, parent=True),
-        narrow=["--compare", f"window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"]
-        * bool(NARROW),
+        narrow=[f"--compare=window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"] * bool(NARROW),
         # The track table of the DeepSEA data contains the published AUROCs.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
@@ -217,15 +216,20 @@ rule auc_report:
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
-        " --min-positives {params.least:q} --calibration {params.calibration:q}"
-        " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
+        " --min-positives {params.least:q} --calibration {params.calibration:q} --threads {threads}"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_variants:
     input:
-        PATHS.scored_variants,
+        variants=PATHS.scored_variants(),
+        random=PATHS.scored_variants("random-"),
+        kmers=PATHS.scored_variants("kmers-"),
     output:
         table=report_item(PATHS.report / "variants.tsv"),
+        random=report_item(PATHS.report / "random_variants.tsv"),
+        compared=report_item(PATHS.report / "compared_variants.tsv"),
+        p_values=report_item(PATHS.report / "variant_p_values.tsv"),
         figure=report_item(PATHS.report / "variants.svg"),
     log:
         PATHS.log("evaluate-variants"),
@@ -237,4 +241,5 @@ rule evaluate_variants:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate variants {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate variants {input.variants:q} --null {input.random:q}"
+        " --compare kmers={input.kmers:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -60,9 +60,8 @@ rule arm_data:
         arm=data_arm,
         settings=data_settings,
     shell:
-        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
-        "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {params.arm:q} --part data"
-        " -o {output:q} > {log:q} 2>&1"
+        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; bigbird-dna experiment run {log:q}.yaml"
+        " {wildcards.experiment:q} {params.arm:q} --part data -o {output:q} > {log:q} 2>&1"
 
 
 rule arm_cost:
@@ -114,10 +113,9 @@ rule arm:
         limit=time_limit,
         device=device,
     shell:
-        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
-        "{params.launch:q} experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
-        " --seed {wildcards.seed:q} -o {output.model:q} --threads {params.threads:q} {params.limit:q}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; {params.launch:q} experiment run {log:q}.yaml"
+        " {wildcards.experiment:q} {wildcards.arm:q} --seed {wildcards.seed:q} -o {output.model:q}"
+        " --threads {params.threads:q} {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
 
 
 # A separate rule, so that profiles can give it as many nodes as the run's own pretraining.
@@ -145,10 +143,9 @@ rule arm_predictions:
         * (wildcards.kind == "npy"),
         device=device,
     shell:
-        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
-        "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
-        " --seed {wildcards.seed:q} --part predictions -o {output:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; bigbird-dna experiment run {log:q}.yaml"
+        " {wildcards.experiment:q} {wildcards.arm:q} --seed {wildcards.seed:q} --part predictions"
+        " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule layer_probes:
@@ -167,6 +164,5 @@ rule layer_probes:
         directory=subpath(output[0], parent=True),
         device=device,
     shell:
-        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
-        "bigbird-dna experiment compare {log:q}.yaml layer_probes -o {params.directory:q}"
-        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; bigbird-dna experiment compare {log:q}.yaml layer_probes"
+        " -o {params.directory:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"

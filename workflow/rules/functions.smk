@@ -252,3 +252,4 @@ wildcard_constraints:
     window=r"\d+",
     member=r"\d+",
     shard=r"\d+",
+    kind="|random-|kmers-",

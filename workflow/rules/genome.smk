@@ -25,6 +25,7 @@ rule simulate:
         tracks=PATHS.simulated_tracks,
         peaks=directory(PATHS.simulated_peaks),
         variants=PATHS.simulated_variants,
+        random=PATHS.random_variants,
     log:
         PATHS.log("simulate"),
     benchmark:
@@ -37,7 +38,8 @@ rule simulate:
         megabases=CONFIG.simulation.megabases,
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
-        " --megabases {params.megabases:q} > {log:q} 2>&1"
+        " --megabases {params.megabases:q} > {log:q} 2>&1 && bigbird-dna prepare random-variants"
+        " {output.variants:q} --reference {output.reference:q} --per-variant 4 -o {output.random:q} 2>> {log:q}"
 
 
 rule prepare_fetch:

@@ -34,15 +34,19 @@ rule score_promoters:
 rule score_variants:
     input:
         **GENOME,
-        model=CHROMATIN_MODEL,
-        variants=INPUTS.files.get("variants", []),
+        model=lambda wildcards: PATHS.kmer_model if wildcards.kind == "kmers-" else CHROMATIN_MODEL,
+        variants=lambda wildcards: (
+            PATHS.random_variants
+            if wildcards.kind == "random-"
+            else INPUTS.files.get("variants", [])
+        ),
         aliases=ALIASES,
     output:
-        shard_of(PATHS.scored_variants, VARIANT_SHARDS),
+        shard_of(PATHS.scored_variants("{kind}"), VARIANT_SHARDS),
     log:
-        PATHS.log(f"score-variants{shard_log(VARIANT_SHARDS)}"),
+        PATHS.log(f"score-{{kind}}variants{shard_log(VARIANT_SHARDS)}"),
     benchmark:
-        PATHS.benchmark(f"score-variants{shard_log(VARIANT_SHARDS)}")
+        PATHS.benchmark(f"score-{{kind}}variants{shard_log(VARIANT_SHARDS)}")
     priority: 1
     # One thread: the job need not wait for several free cores. Use --set-threads for a large VCF.
     resources:
@@ -65,7 +69,7 @@ SHARDED = {
     PATHS.promoter_scores: SCORE_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.compare_window): BIN_SHARDS,
-    PATHS.scored_variants: VARIANT_SHARDS,
+    **{PATHS.scored_variants(kind): VARIANT_SHARDS for kind in ("", "random-", "kmers-")},
 }
 SHARDED = {path.name: shards_of(path, count) for path, count in SHARDED.items() if count > 1}
 

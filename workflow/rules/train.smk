@@ -144,6 +144,7 @@ rule train_baseline_chromatin:
         config=PATHS.stage("chromatin-evaluation"),
     output:
         predictions=PATHS.chromatin_kmers,
+        model=PATHS.kmer_model,
         bins=PATHS.held_out_bins / "bins.parquet",
         labels=PATHS.held_out_bins / "labels.npz",
     log:
@@ -155,16 +156,13 @@ rule train_baseline_chromatin:
     params:
         data=subpath(input.bins, parent=True),
         held_out=subpath(output.labels, parent=True),
-        version=VERSION,
     shell:
         "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output.predictions:q}"
+        " --reference {input.reference:q} -o {output.predictions:q} --write-model {output.model:q}"
         " --write-labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
 
-MEMBERS = [
-    PATHS.chromatin_model(CHROMATIN.data.window, member) for member in range(CHROMATIN.models)
-]
+MEMBERS = [PATHS.chromatin_model(CHROMATIN.data.window, n) for n in range(CHROMATIN.models)]
 # The model that scores variants.
 CHROMATIN_MODEL = PATHS.combined_chromatin if CHROMATIN.models > 1 else MEMBERS[0]
 

@@ -13,6 +13,8 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
+from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.data.negatives import open_coding
 from bigbird_dna.data.predictions import compare, read_predictions
 from bigbird_dna.data.promoter_windows import read_windows
@@ -20,7 +22,7 @@ from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
-from bigbird_dna.genome.chromatin.tracks import read_tracks
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
@@ -28,7 +30,7 @@ from bigbird_dna.genome.records import common_length, find_copies, read_records,
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
-from bigbird_dna.reporting.variants import read_known_effects
+from bigbird_dna.reporting.known_effects import read_known_effects, read_random
 from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.reader import GZIP, Reader, file_bytes, made, member, stored
 from tests.genome.formats import EMBL, GENBANK, bgzip
@@ -122,7 +124,13 @@ def _read_vcf(path: Path) -> object:
 def _scored_table(path: Path) -> object:
     truth = path.with_name("truth.vcf")
     truth.write_bytes(stored("scored-vcf")[0])
-    return read_known_effects(path, truth)
+    return read_random(path, read_known_effects(path, truth).variants)
+
+
+def _kmer_model(path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(40, 20)).astype(np.float32), rng.integers(0, 2, (40, 2))
+    KmerModel.of(KmerTracks().fit(x, y, x, y), (4, 10), 2, [Track("a", "TF"), Track("b", "HM")]).write(path)
 
 
 PREDICTIONS = predictions("gc", pairs=12)
@@ -254,6 +262,7 @@ READERS = [
         functools.partial(_read_windows, other="windows.parquet"),
         lambda: file_bytes(".npz", _window_labels),
     ),
+    Reader("kmer-model", ".npz", read_kmer_model, lambda: file_bytes(".npz", _kmer_model)),
     *(member(f"dataset-{name}", _dataset_files, name, _read_dataset) for name in DATASET),
     Reader("bundle-bins", ".bed", _read_bins, _bundle, GZIP),
     Reader("bundle-archive", ".tar.gz", _read_archive, lambda: [*map(_archive, ("gz", "bz2", ""))]),

@@ -1,0 +1,91 @@
+"""The k-mer regressions of chromatin tracks as a model, so that `score-variants` also predicts with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from bigbird_dna.baselines.kmers import KmerTracks, window_features
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.atomic import atomic_path, checksum, reading
+from bigbird_dna.disk.foreign import open_npz
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+
+_FITTED = ("mean", "scale", "weight", "bias")  # of `KmerTracks`
+
+
+@dataclass(frozen=True, repr=False)
+class KmerModel(LoadedChromatinModel):
+    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window.
+
+    It has no network. `path` is its file, see `write`.
+    """
+
+    regressions: KmerTracks = field(default_factory=KmerTracks)
+    sizes: Sequence[int] = ()
+    kmer: int = 5
+
+    @classmethod
+    def of(
+        cls,
+        regressions: KmerTracks,
+        sizes: Sequence[int],
+        kmer: int,
+        tracks: Sequence[Track],
+        path: Path | None = None,
+    ) -> Self:
+        """Return the model of fitted regressions."""
+        named = tuple(NamedTrack(track=track.name, group=track.group) for track in tracks)
+        settings = ChromatinSettings(
+            window=max(sizes), bin=sizes[0], pooling="bin", bin_layers=0, members=1, tracks=named
+        )
+        # No command that accepts this model uses the network or its tokenizer.
+        return cls(
+            cast(Any, nn.Module()), cast(Any, None), EncoderConfig(), settings, path, regressions, sizes, kmer
+        )
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum of the file, "" without one."""
+        return checksum(self.path) if self.path else ""
+
+    def window_probabilities(self, windows: Sequence[str], **_: Any) -> npt.NDArray[np.float32]:
+        """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
+        return self.regressions.predict(window_features(windows, self.sizes, self.kmer))[:, None]
+
+    def write(self, path: Path) -> None:
+        """Write the model as `.npz`, for `read_kmer_model`."""
+        names = np.array([[track.name, track.group] for track in self.tracks])
+        arrays = {"tracks": names, "sizes": np.array(self.sizes), "kmer": np.array(self.kmer)}
+        with atomic_path(path) as temporary, temporary.open("wb") as stream:
+            fitted = {name: getattr(self.regressions, name).numpy() for name in _FITTED}
+            np.savez(stream, **arrays, **fitted)  # type: ignore[arg-type]
+
+
+def read_kmer_model(path: Path) -> KmerModel:
+    """Read a file of `KmerModel.write`; `DataError` if it is another file, or damaged."""
+    with (
+        reading(path, "damaged, or not a model of train baseline-chromatin", Exception),
+        open_npz(path) as file,
+    ):
+        arrays = {name: file.read(name) for name in file.names}
+        if arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8:  # more would take all memory
+            raise DataError(f"{path}: needs two sizes of windows, and k from 1 to 8")
+        regressions = KmerTracks()
+        for name in _FITTED:
+            setattr(regressions, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
+        tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
+        model = KmerModel.of(regressions, arrays["sizes"].tolist(), int(arrays["kmer"]), tracks, path)
+        probabilities = model.window_probabilities(["A" * model.settings.window])
+        if probabilities.shape != (1, 1, len(tracks)) or not np.isfinite(probabilities).all():
+            raise DataError(f"{path}: the regressions do not match the tracks")
+    return model
