@@ -1,7 +1,6 @@
 """Commands that evaluate predictions, and commands that write plots, summary and HTML report of a run.
 
-All read only files that earlier commands wrote.
-"""
+They read only files of earlier commands."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator

@@ -158,4 +158,6 @@ def rules() -> dict[str, dict[str, str]]:
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
     resources = {name: rule.get("resources", "") for name, rule in rules().items()}
-    return {name for name, text in resources.items() if "gpu=" in text or "**training(" in text}
+    asking = {name for name, text in resources.items() if "gpu=" in text or "**training(" in text}
+    experiments = (REPOSITORY / "workflow/rules/experiments.smk").read_text()
+    return asking | {*re.findall(r'gpu=int\(_experiment == "(\w+)"\)', experiments)}

@@ -85,8 +85,9 @@ def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
 def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
     """They can go on from its pretrained weights; all that is made for them lies apart."""
     one, both = laid_over("yeast_tables")
-    for section in ("tokens", "pretraining", "promoters"):
+    for section in ("tokens", "pretraining", "windows"):
         assert stage_values(both, section) == stage_values(one, section)
+    assert both.promoters.training.deciding() == one.promoters.training.deciding()
     _, study = laid_over("yeast_study")
     tracks, studied = both.chromatin.data, study.chromatin.data
     assert (tracks.min_positives_train, tracks.min_positives_heldout) == (50, 3)

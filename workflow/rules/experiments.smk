@@ -18,7 +18,7 @@ wildcard_constraints:
     data=r"\w+",
 
 
-for _experiment in [name for name in EXPERIMENTS if name != "layer_probes"]:
+for _experiment in EXPERIMENTS:
 
     rule:
         name:
@@ -32,17 +32,19 @@ for _experiment in [name for name in EXPERIMENTS if name != "layer_probes"]:
         benchmark:
             PATHS.benchmark(f"compare-{_experiment}")
         resources:
-            **job(16000, 240),
+            **job(16000, 240, gpu=int(_experiment == "layer_probes")),  # only probes compute with a model
         params:
             experiment=_experiment,
             settings=compared_settings(_experiment),
+            device=device,
             benchmarks=str(Path(PATHS.benchmark("any")).parent),
             directory=subpath(output[0], parent=True),
             version=VERSION,
         shell:
             "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
             "bigbird-dna experiment compare {log:q}.yaml {params.experiment:q}"
-            " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
+            " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads}"
+            " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule arm_data:
@@ -146,23 +148,3 @@ rule arm_predictions:
         "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; bigbird-dna experiment run {log:q}.yaml"
         " {wildcards.experiment:q} {wildcards.arm:q} --seed {wildcards.seed:q} --part predictions"
         " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
-
-
-rule layer_probes:
-    input:
-        compared("layer_probes"),
-    output:
-        [report_item(PATHS.report / file) for file in find_experiment("layer_probes").files],
-    log:
-        PATHS.log("compare-layer_probes"),
-    benchmark:
-        PATHS.benchmark("compare-layer_probes")
-    resources:
-        **job(16000, 240, gpu=1),
-    params:
-        settings=lambda wildcards: stage_text(CONFIG, "promoters"),
-        directory=subpath(output[0], parent=True),
-        device=device,
-    shell:
-        "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; bigbird-dna experiment compare {log:q}.yaml layer_probes"
-        " -o {params.directory:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"

@@ -240,7 +240,8 @@ def compared_settings(experiment):
 
     def settings(wildcards):
         jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]
-        return f"{CONFIG.chromatin.min_positives_report} {' '.join(jobs)}"
+        probed = stage_text(CONFIG, "promoters") * (experiment == "layer_probes")
+        return f"{CONFIG.chromatin.min_positives_report} {' '.join(jobs)}{probed}"
 
     return settings
 

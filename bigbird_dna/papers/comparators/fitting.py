@@ -45,6 +45,7 @@ from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.interface import (
+    DESCRIPTION,
     GKM,
     MOTIFS,
     NETWORK_NAMES,
@@ -55,7 +56,6 @@ from bigbird_dna.papers.comparators.interface import (
     make_comparator,
 )
 
-DESCRIPTION = "comparator.json"
 _AT_ONCE = 4096  # bins whose sequences are in memory at a time
 # Axes: n bins, T tracks.
 

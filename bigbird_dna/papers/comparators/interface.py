@@ -24,6 +24,7 @@ from bigbird_dna.errors import check_import
 KMERS, GC, GKM, MOTIFS, NEAREST = "k-mers", "gc", "gkm-svm", "motifs", "nearest"
 DIRECTED = POSITION, ORF, COMPOSITION = "position", "orf", "composition"  # of promoter windows only
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
+DESCRIPTION = "comparator.json"
 PROBE = "probe"  # in tables, a probe has the name of its language model
 
 _MODULES = {

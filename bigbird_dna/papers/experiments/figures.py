@@ -117,7 +117,7 @@ def trainings_figure(table: pd.DataFrame, curves: Sequence[LogCurve], path: Path
     """
     chosen = table[table["chosen"] == "yes"]
     # Windows of tracks differ by predictor: one panel has all.
-    sets = chosen["negative_set"] + " " + chosen["window"].map("{:.0f} bp".format)
+    sets = chosen["negative_set"] + chosen["window"].map(", {:.0f} bp".format)
     groups = list(chosen.groupby(sets.where(chosen["negative_set"] != "", ""), sort=False))
     columns = max(1, min(_COLUMNS, len(groups)))
     with panels(max(1, -(-len(groups) // columns)), columns, 5.6, 3.8) as (figure, axes):
@@ -128,9 +128,10 @@ def trainings_figure(table: pd.DataFrame, curves: Sequence[LogCurve], path: Path
                 style, color = "--" if weights == RANDOM else "-", SERIES[names.index(name) % len(SERIES)]
                 label, curve = f"{name} {weights}".strip(), curves[index]
                 axis.plot(curve.steps, curve.values, style, color=color, linewidth=1.4, label=label)
-            axis.set(title=title or "Tracks", xlabel="optimizer step", ylabel="AUROC, validation")
+            what = "AUROC" if title else "median AUROC"
+            axis.set(title=title or "Tracks", xlabel="optimizer step", ylabel=f"{what}, validation")
             axis.set_xlim(left=0)
-            axis.legend(loc="lower right", fontsize=8)
+            axis.legend(loc="best", fontsize=8)
         for axis in axes[len(groups) :]:
             axis.set_visible(False)
         save_figure(figure, path)

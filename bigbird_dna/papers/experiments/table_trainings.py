@@ -16,8 +16,7 @@ import pandas as pd
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import Schema, whole_number
 from bigbird_dna.errors import DataError
-from bigbird_dna.papers.comparators.fitting import DESCRIPTION
-from bigbird_dna.papers.comparators.interface import NETWORK_NAMES
+from bigbird_dna.papers.comparators.interface import DESCRIPTION, NETWORK_NAMES
 from bigbird_dna.papers.experiments.comparing import mean_curve, training_seconds
 from bigbird_dna.papers.experiments.experiment import ArmJob
 from bigbird_dna.reporting.training import LogCurve, read_training_log
