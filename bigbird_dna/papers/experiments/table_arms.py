@@ -239,6 +239,13 @@ def _arms(
             row=PredictorRow(attentions[model], start, PROBED),
             **common,
         )
+    yield from _comparators(run, task, prefix, keys, options, **common)
+
+
+def _comparators(
+    run: Config, task: ArmTask, prefix: str, keys: Keys, options: Keys, **common: Any
+) -> Iterator[Arm]:
+    tables = run.tables
     for comparator, network in ((one, one in NETWORK_NAMES) for one in getattr(tables, task)):
         for rate, training in _trainings(run, task) if network else [(None, {})]:
             yield Arm(
