@@ -39,7 +39,7 @@ rule simulate:
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
         " --megabases {params.megabases:q} > {log:q} 2>&1 && bigbird-dna prepare random-variants"
-        " {output.variants:q} --reference {output.reference:q} --per-variant 4 -o {output.random:q} 2>> {log:q}"
+        " {output.variants:q} --reference {output.reference:q} --per-variant 1 -o {output.random:q} 2>> {log:q}"
 
 
 rule prepare_fetch:
