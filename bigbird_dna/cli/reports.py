@@ -1,6 +1,4 @@
-"""Commands that evaluate predictions, and commands that write plots, summary and HTML report of a run.
-
-They read only files of earlier commands."""
+"""Commands that evaluate predictions or write plots, summary and report of a run, all from existing files."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator

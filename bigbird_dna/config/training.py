@@ -1,7 +1,7 @@
 """Sections of training: optimizer, steps and batches, pretraining, and keys shared by all tasks."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -152,6 +152,11 @@ class FinetuningConfig(TrainingConfig):
         gt=0,
         le=1,
     )
+
+    def deciding(self) -> dict[str, Any]:
+        """Return also what is measured, and when, if that decides which weights are kept."""
+        measured = {"evaluate_every", "evaluation_bins"} if self.keep == "best" else set[str]()
+        return super().deciding() | self.model_dump(include=measured)
 
 
 class CalibrationConfig(Section):

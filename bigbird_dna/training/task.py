@@ -214,8 +214,6 @@ def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> Chec
     """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
     config, encoder = task.config, task.encoder
     identity = {"training": config.deciding(), **task.identity()}
-    if task.keep == "best":  # what is measured, and when, then determines the weights
-        identity["measured"] = [config.evaluate_every, getattr(config, "evaluation_bins", None)]
     computed: dict[str, Computed] = {
         "processes": world.size,
         "grad_accumulation": config.grad_accumulation,

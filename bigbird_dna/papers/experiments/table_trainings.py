@@ -69,11 +69,8 @@ def _of_arm(jobs: Sequence[ArmJob]) -> tuple[tuple[Any, ...], LogCurve]:
         measured.append(
             (training_seconds(log, path), loss.steps[best], loss.values[best], auroc.values[best])
         )
-    file, key = (
-        (jobs[0].model / "metrics.json", "training")
-        if jobs[0].is_model
-        else (jobs[0].model / DESCRIPTION, "chosen")
-    )
+    name, key = ("metrics.json", "training") if jobs[0].is_model else (DESCRIPTION, "chosen")
+    file = jobs[0].model / name
     parameters = whole_number(read_object(file).get(key), "parameters", file)
     promoters = arm.task == "promoters"
     training = config.promoters.training if promoters else config.chromatin.training
