@@ -92,6 +92,8 @@ class KmerTracks:
         self.penalties: NDArray[np.float64] = np.empty(0)
         self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
+    @torch.inference_mode(False)  # a fit within inference, after a training, also needs gradients
+    @torch.enable_grad()
     def fit(
         self, x: NDArray[np.float32], y: ArrayLike, x_valid: NDArray[np.float32], y_valid: ArrayLike
     ) -> Self:
@@ -124,6 +126,11 @@ class KmerTracks:
         """Return probabilities (N, T)."""
         features = (torch.from_numpy(x) - self.mean) / self.scale
         return torch.sigmoid(features @ self.weight + self.bias).numpy()
+
+    def coefficients(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""
+        weight = self.weight / self.scale[:, None]
+        return weight.numpy(), (self.bias - self.mean @ weight).numpy()
 
 
 def _fitted_tracks(

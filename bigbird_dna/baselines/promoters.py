@@ -189,6 +189,23 @@ class KmerLogistic(LogisticBaseline):
     def features(self, sequences: Iterable[str]) -> Any:
         return kmer_frequencies(sequences, self.k)
 
+    @property
+    def coefficients(self) -> NDArray[np.float64]:
+        """Log-odds per frequency of each k-mer, (4^k,)."""
+        scaler = self._scaler()
+        return np.asarray(self._regression().coef_[0] / scaler.scale_, np.float64)
+
+    @property
+    def intercept(self) -> float:
+        """Log-odds of a window without k-mers."""
+        means = self._scaler().mean_  # None: a sparse matrix is not centered
+        offset = 0.0 if means is None else float(self.coefficients @ means)
+        return float(self._regression().intercept_[0]) - offset
+
+    def _scaler(self) -> Any:
+        self._regression()
+        return self._pipeline[0]
+
     def settings(self) -> dict[str, Any]:
         return {"k": self.k}
 

@@ -93,6 +93,11 @@ class ChromatinModelConfig(StartConfig):
     head: Literal["dense", "linear"] = field(
         "dense", "linear: one linear layer, as in the paper; dense: with a hidden layer before it"
     )
+    ensemble: bool = field(
+        True,
+        "add the log-odds of the k-mer baseline (k: evaluation.baseline_kmer) to those of the network, with "
+        "weights fitted to validation bins",
+    )
 
     def _faults(self) -> Iterator[str]:
         if self.head == "linear" and self.bin_layers:

@@ -33,6 +33,13 @@ class EncoderConfig(Section):
         ge=0,
         le=255,
     )
+    kmers: Annotated[int, DEFAULT_OMITTED] = field(
+        0,
+        "k of the k-mers around each base of a token, whose vectors are added to the token's; 0: none, as "
+        "published",
+        ge=0,
+        le=8,
+    )
     segments: int = field(2, "number of segment embeddings: sentence A, sentence B …", ge=1)
     dropout: float = field(0.1, "dropout of hidden states", ge=0, lt=1)
     attention_dropout: float = field(0.0, "dropout of attention probabilities", ge=0, lt=1)
@@ -137,8 +144,8 @@ class EncoderConfig(Section):
         if self.compatibility == "huggingface":
             if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (2, 3, 0):
                 yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
-            if self.position_encoding != "learned" or self.convolution:
-                yield "compatibility huggingface needs learned positions and no convolution"
+            if self.position_encoding != "learned" or self.convolution or self.kmers:
+                yield "compatibility huggingface needs learned positions, no convolution and no kmers"
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
@@ -155,6 +162,8 @@ class EncoderConfig(Section):
             yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
         if self.convolution:
             yield f"causal: convolution {self.convolution} must be 0: it includes later tokens"
+        if self.kmers:
+            yield f"causal: kmers {self.kmers} must be 0: they include later bases"
         if self.compatibility != "none":
             yield "causal: compatibility must be none: HuggingFace's BigBird has no causal form"
 

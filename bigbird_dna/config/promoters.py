@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, MOST_VIEWS, FileName, Section, field
 from bigbird_dna.config.training import (
@@ -25,6 +25,10 @@ DERIVED_SETS: tuple[NegativeSet, ...] = (*PARTED_SETS, "dinucleotide_shuffled")
 """Negatives made from the sequences of positives."""
 PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic", "upstream")
 """Negatives that are intervals of a genome and need promoters on a genome."""
+
+
+PromoterMember = Literal["position", "kmers"]
+PROMOTER_MEMBERS: tuple[PromoterMember, ...] = get_args(PromoterMember)
 
 
 class PromoterSequencesConfig(Section):
@@ -107,11 +111,20 @@ class PromoterModelConfig(StartConfig):
         1, "tokenizations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
     )
     base_positions: bool = field(True, "also encode the bases of each token and their offsets from the TSS")
-    ensemble: bool = field(
-        True,
-        "add the log-odds of the position baseline to those of the network, with weights fitted to the "
-        "validation windows",
+    ensemble: tuple[PromoterMember, ...] = field(
+        PROMOTER_MEMBERS,
+        "baselines whose log-odds are added to those of the network, with weights fitted to the validation "
+        "windows; position: a regression on the base at each offset; kmers: on frequencies of k-mers, with k "
+        "evaluation.baseline_kmer; true: both; false: none",
     )
+
+    @field_validator("ensemble", mode="before")
+    @classmethod
+    def _all_or_none(cls, given: Any) -> Any:
+        return given if not isinstance(given, bool) else PROMOTER_MEMBERS if given else ()
+
+    def _faults(self) -> Iterator[str]:
+        yield from self._repeats("ensemble")
 
 
 class PromoterTrainingConfig(FinetuningConfig):

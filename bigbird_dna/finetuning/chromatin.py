@@ -1,7 +1,7 @@
 """Training of chromatin models (App. F.3)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import ChromatinConfig, stage_values
+from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.finetuning.ensembles import FITTED_BINS, BinSample, Members, add_track_member
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
+from bigbird_dna.metrics.auroc import median_auroc
+from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
@@ -33,7 +35,7 @@ from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins per window, T tracks.
 
-LEAST_POSITIVES = 5  # and negatives, that a track needs among the validation bins for the median AUROC
+VALIDATION_BINS = 4000  # maximum number to which the members' weights are fitted
 
 
 class BinDraws:
@@ -134,16 +136,39 @@ class ChromatinObjective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return the loss and the median AUROC over tracks for the validation bins, on one strand."""
         mine = self.held_out[self.world.rank :: self.world.size]
-        size, batch_size = self.data.bin_size, min(16, self.config.batch_size)
-        sequences = [self.bases.fetch(w) for w in self.data.windows(self.window, mine)]
-        starts = np.broadcast_to(self.bins, (len(sequences), len(self.bins)))
-        rows = bin_rows(self.tokenizer, sequences, starts, size, self.positions, torch.get_num_threads())
-        pad_id, device = self.tokenizer.pad_id, self.world.device
-        scores = row_logits(network, rows, 1, pad_id, batch_size, device)[:, 0]
+        scores = self._logits(network, mine)
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])
         return held_out_metrics(logits, labels, self.config.positive_weight)
+
+    def _logits(self, network: nn.Module, bins: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+        """Return the logits (n, T) of bins, on one strand."""
+        batch_size, pad_id = min(16, self.config.batch_size), self.tokenizer.pad_id
+        rows = self._rows(bins, self.bins)
+        return row_logits(network, rows, 1, pad_id, batch_size, self.world.device)[:, 0]
+
+    def _rows(self, bins: npt.NDArray[np.intp], shown: npt.NDArray[np.int64]) -> BinRows:
+        """Return the tokens of the windows around bins, and those of the bins at the places `shown` (K,)."""
+        sequences = [self.bases.fetch(window) for window in self.data.windows(self.window, bins)]
+        starts = np.broadcast_to(shown, (len(sequences), len(shown)))
+        return bin_rows(self.tokenizer, sequences, starts, self.data.bin_size, self.positions, self.threads)
+
+    def add_member(self, ensemble: ChromatinEnsemble) -> Members:
+        """Fit the k-mer regressions of the only network of an ensemble, see `add_track_member`."""
+        (network,) = ensemble.members
+        assert isinstance(network, ChromatinNetwork)
+        valid, seed = self.data.rows("valid"), self.config.seed
+        learned = sample(self.training, FITTED_BINS, (seed, 8))
+        chosen = sample(valid, VALIDATION_BINS, (seed, 9))
+        middle = self.bins[[len(self.bins) // 2]]
+        alone = self._logits(network, chosen)
+        known, held_out = (
+            BinSample(self._rows(rows, middle), self.data.labels.rows(rows)) for rows in (learned, chosen)
+        )
+        log(f"k-mer regressions: {len(learned):,} bins, {len(self.data.tracks):,} tracks")
+        weight, pad_id = self.config.positive_weight, self.tokenizer.pad_id
+        return add_track_member(network, known, held_out, alone, weight, pad_id)
 
 
 def held_out_metrics(
@@ -156,10 +181,7 @@ def held_out_metrics(
     )
     if not math.isfinite(losses):
         return {"loss": float(losses), "auroc": math.nan}  # NaN cannot be ranked
-    positives = labels.sum(axis=0, dtype=np.int64)
-    usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
-    figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
-    return {"loss": float(losses), "auroc": float(np.median(figures)) if figures else 0.5}
+    return {"loss": float(losses), "auroc": median_auroc(labels, logits)}
 
 
 def constant_log_odds(share: npt.NDArray[np.floating], positive_weight: float) -> Tensor:
@@ -200,8 +222,8 @@ def config_for(config: ChromatinConfig, window: int, member: int = 0) -> Chromat
 
 
 @dataclass(eq=False)
-class ChromatinTask(FinetuningTask[dict[str, float]]):
-    """Training of a chromatin model on bins.
+class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
+    """Training of a chromatin model on bins, and its ensemble with k-mer regressions.
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
     that a step learns from the same number of bins. `member` is the index in an ensemble; it changes the
@@ -240,6 +262,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             bin_layers=model.bin_layers,
             head=model.head,
             members=1,
+            ensemble_kmers=self.section.evaluation.baseline_kmer if model.ensemble else 0,
             tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in self.bins.tracks),
         )
 
@@ -293,14 +316,28 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
         return f"{counts}, windows of {self.window:,} bp"
 
-    def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
-        assert isinstance(trained.objective, ChromatinObjective)
-        return {**trained.objective.evaluate(trained.network), "bins": len(trained.objective.held_out)}
+    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[dict[str, float], Members | None]:
+        """Return metrics for validation bins, and the ensemble's weights if the model is one."""
+        objective, network, world = trained.objective, trained.network, trained.world
+        assert isinstance(objective, ChromatinObjective) and isinstance(network, ChromatinEnsemble)
+        members = None
+        if self.settings.ensemble_kmers:
+            # A single process fits them: it takes minutes, and the others would compute the same.
+            members = world.first(lambda: objective.add_member(network))
+            world.overwrite(network.state_dict().values())
+        return {**objective.evaluate(network), "bins": len(objective.held_out)}, members
 
     def write(
-        self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        measured: tuple[dict[str, float], Members | None],
     ) -> dict[str, Any]:
-        metrics = {"valid": measured, "training": {**trained.effort, "examples": len(self.learned)}}
+        valid, members = measured
+        training = {**trained.effort, "examples": len(self.learned)}
+        metrics: dict[str, Any] = {"valid": valid, "training": training}
+        if members is not None:
+            metrics["ensemble"] = asdict(members)
         provenance = {
             "configuration": stage_values(self.run, "chromatin"),
             "member": self.member,

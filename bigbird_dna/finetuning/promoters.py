@@ -1,8 +1,8 @@
-"""Fine-tuning of the promoter classifier (App. F.2), and its ensemble with the `position` baseline."""
+"""Fine-tuning of the promoter classifier (App. F.2), and its ensemble with regressions."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.promoters import PositionLogistic, balanced_log_loss
-from bigbird_dna.calibration.maps import LEAST, log_odds
 from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (
@@ -29,6 +27,7 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
+from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.base_positions import PaddedBases
@@ -48,18 +47,6 @@ from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
-
-
-class Members(NamedTuple):
-    """Weights of the ensemble members' log-odds, and the intercept of their weighted sum."""
-
-    network: float
-    position: float
-    intercept: float
-
-
-EQUAL = Members(1.0, 1.0, 0.0)
-"""Weights used without validation windows to fit them to."""
 
 
 class SplitWindows(NamedTuple):
@@ -193,10 +180,10 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             return section
         sides = self.origin.upstream, self.origin.downstream
         section, model = section.with_sides(*sides, str(self.data)), section.model
-        if self.origin.aligned or not (model.base_positions or model.ensemble):
+        if self.origin.aligned or not model.base_positions:
             return section
         log("the promoter sequences differ in length, so the TSS has no fixed offset: no base positions")
-        model = model.model_copy(update={"base_positions": False, "ensemble": False})
+        model = model.model_copy(update={"base_positions": False})
         return section.model_copy(update={"model": model})
 
     @cached_property
@@ -229,7 +216,8 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
             base_positions=model.base_positions,
-            ensemble=model.ensemble,
+            ensemble="position" in model.ensemble and (self.origin is None or self.origin.aligned),
+            ensemble_kmers=self.section.evaluation.baseline_kmer if "kmers" in model.ensemble else 0,
         )
 
     @cached_property
@@ -292,10 +280,11 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             return world.divide(windows, alone)
 
         members = None
-        if self.settings.ensemble:
+        if self.settings.ensemble or self.settings.ensemble_kmers:
             # The control must not use true labels.
             valid = None if self.shuffle_labels else self._windows("valid")
-            members = add_position_member(model, trained.objective.windows, valid, predict, self.config.seed)
+            learned, network = trained.objective.windows, model.network
+            members = add_promoter_members(network, learned, valid, predict, self.config.seed)
         return held_out_predictions(self.windows, self.sequences, predict), members
 
     def write(
@@ -309,7 +298,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
         if members is not None:
-            metrics["ensemble"] = members._asdict()
+            metrics["ensemble"] = asdict(members)
         calibration = fit_predictions(predictions, self.section.calibration.method)
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
@@ -329,53 +318,3 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
                 provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(directory, trained, provenance, metrics, calibration)
         return metrics
-
-
-def add_position_member(
-    model: LoadedPromoterModel,
-    learned: SplitWindows,
-    valid: SplitWindows | None,
-    predict: Callable[[list[str]], npt.NDArray[np.floating]],
-    seed: int,
-) -> Members:
-    """Fit the `position` baseline to the network's training windows, and add its log-odds to the network's.
-
-    Two weights and an intercept, fitted to the validation windows with their true labels, bring both members'
-    log-odds to one scale. They are merged into the network's weights. Without validation windows, or with
-    fewer than 10 in a class, both members have weight 1. `predict` returns the probabilities (N,) of the
-    network alone; `seed` determines the choice of the baseline's penalty.
-    """
-    network = model.network
-    assert isinstance(network, Classifier) and network.position_member is not None
-    baseline = PositionLogistic(seed).fit(learned.sequences, learned.labels)
-    members = EQUAL
-    if valid is not None and min(np.bincount(valid.labels, minlength=2)) >= LEAST:
-        alone = log_odds(predict(valid.sequences))
-        members = fit_members(alone, baseline.logits(valid.sequences), valid.labels)
-    with torch.no_grad():
-        network.output.weight.mul_(members.network)
-        network.output.bias.mul_(members.network)
-        network.output.bias.add_(members.position * baseline.intercept + members.intercept)
-        network.position_member.set_weights(members.position * baseline.coefficients)
-    log(f"log-odds: {members.network:.3f} × network + {members.position:.3f} × position baseline")
-    return members
-
-
-def fit_members(
-    network: npt.NDArray[np.floating], position: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]
-) -> Members:
-    """Fit nonnegative weights of the members' log-odds (N,) by a logistic regression on labels (N,).
-
-    If a weight would be negative, the better member is used alone. If no member distinguishes the classes,
-    both have weight 1.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    x = np.stack([network, position], axis=1).astype(np.float64)
-    fits = []
-    for columns in ([0, 1], [0], [1]):
-        fitted = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(x[:, columns], labels)
-        weights = dict(zip(columns, fitted.coef_[0].tolist(), strict=True))
-        fits.append(Members(weights.get(0, 0.0), weights.get(1, 0.0), float(fitted.intercept_[0])))
-    fitting = [found for found in fits if min(found[:2]) >= 0 < max(found[:2])]
-    return min(fitting, key=lambda m: balanced_log_loss(x @ m[:2] + m.intercept, labels), default=EQUAL)

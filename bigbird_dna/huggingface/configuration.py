@@ -147,6 +147,7 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
         "num_global_tokens": 0,
         "relative_max_distance": 0,
         "convolution": 0,
+        "kmers": 0,
         "reversible": False,
     }
     if config.attention == "bigbird":

@@ -274,10 +274,11 @@ def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], pa
     settings = model.settings
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
         raise ModelError(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
-    if isinstance(settings, PromoterSettings) and settings.offsets is not None:
+    if isinstance(settings, PromoterSettings) and (settings.offsets is not None or settings.ensemble_kmers):
         raise ModelError(
-            f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
-            "train it with promoters.model.base_positions: false and promoters.model.ensemble: false"
+            f"{path}: HuggingFace's BigBird supports neither base positions nor ensembles. To export a "
+            "promoter model, train it with promoters.model.base_positions: false and "
+            "promoters.model.ensemble: false"
         )
     if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
         raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")

@@ -44,6 +44,9 @@ ClassIds = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Block ids of positives (m,) and of negatives (n,), small integers from 0."""
 
 
+LEAST_OF_CLASS = 5  # positives, and negatives, that a column needs to count in a median AUROC
+
+
 class Steps(NamedTuple):
     """Counts at the distinct scores of positives, from the highest score to the lowest, each (D,)."""
 
@@ -228,6 +231,14 @@ def auroc_of(steps: Steps, spread: Spread | None = None) -> Estimate:
         least = TAIL ** (1 / spread.units)
         return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
     return logit_interval(area, spread.half) if spread.error else Estimate(area)
+
+
+def median_auroc(labels: NDArray[np.integer[Any]], scores: Scores) -> float:
+    """Return the median AUROC of the columns of (N, T) with 5 positives and 5 negatives; 0.5 without any."""
+    positives = labels.sum(axis=0, dtype=np.int64)
+    usable = (positives >= LEAST_OF_CLASS) & (positives <= len(labels) - LEAST_OF_CLASS)
+    values = [auroc(labels[:, t], scores[:, t]).value for t in np.flatnonzero(usable)]
+    return float(np.median(values)) if values else 0.5
 
 
 def _delong(steps: Steps, area: float) -> Spread:

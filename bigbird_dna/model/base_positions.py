@@ -157,7 +157,7 @@ class BasePositions(nn.Module):
 
     def forward(self, bases: BaseBatch) -> Tensor:
         """Vectors (B, L, D), or (tokens, D); zero for tokens without bases."""
-        return _sums(self.weight, bases.rows, bases.starts)
+        return bag_sums(self.weight, bases.rows, bases.starts)
 
 
 class PositionMember(nn.Module):
@@ -179,10 +179,10 @@ class PositionMember(nn.Module):
 
     def forward(self, bases: BaseBatch) -> Tensor:
         """Log-odds (B,) of windows."""
-        return _sums(self.weight[:, None], bases.rows, bases.begins)[:, 0]
+        return bag_sums(self.weight[:, None], bases.rows, bases.begins)[:, 0]
 
 
-def _sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def bag_sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """Sums of rows of W from each start up to the next one, (…, D); starts must be ascending."""
     # Row 0 must remain zero and gets no gradient. Without gradients torch is faster if no row is excluded.
     unused = 0 if torch.is_grad_enabled() else None

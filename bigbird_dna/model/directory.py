@@ -36,6 +36,7 @@ from bigbird_dna.model.heads import (
     PretrainingNetwork,
     QuestionAnswerer,
 )
+from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -127,8 +128,18 @@ def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
     return config.model_copy(update={"vocabulary": tokenizer.vocabulary})
 
 
-def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
-    """A network for a task, randomly initialized with torch's generator."""
+def build_network(config: EncoderConfig, settings: Settings, tokenizer: Tokenizer | None = None) -> nn.Module:
+    """A network for a task, randomly initialized with torch's generator.
+
+    A network that reads bases needs the tokenizer before its first use; `make_model` also sets it.
+    """
+    network = _network(config, settings)
+    if tokenizer is not None:
+        attach_tokenizer(network, tokenizer)
+    return network
+
+
+def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
     match settings:
         case PretrainingSettings():
             return PretrainingNetwork(config, next_sentence=settings.next_sentence)
@@ -140,6 +151,7 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 settings.members,
                 settings.bin_layers,
                 settings.head,
+                settings.ensemble_kmers,
             )
         case PromoterSettings():
             return Classifier(
@@ -150,6 +162,7 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 offsets=settings.offsets,
                 base_positions=settings.base_positions,
                 member=settings.ensemble,
+                kmers=settings.ensemble_kmers,
             )
         case ClassificationSettings():
             return Classifier(config, outputs=settings.outputs, pooling=settings.pooling, head=settings.head)
@@ -172,6 +185,7 @@ def make_model(
     kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
         settings.task, LoadedModel
     )
+    attach_tokenizer(network, tokenizer)
     return kind(network, tokenizer, config, settings, path)
 
 

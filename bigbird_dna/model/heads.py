@@ -16,6 +16,7 @@ from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositio
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import initialize, rotation
 from bigbird_dna.model.kernels import ACTIVATIONS
+from bigbird_dna.model.kmers import KmerMember
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 LEAST_ROWS = 8
@@ -100,7 +101,7 @@ class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
     With `offsets` the inputs are aligned windows and tokens have `BasePositions`; with `member` the log-odds
-    of a `PositionMember` are added to the single output's logit.
+    of a `PositionMember` are added to the single output's logit, with `kmers` those of a `KmerMember`.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Classifier(nn.Module):
         *,
         base_positions: bool = True,
         member: bool = False,
+        kmers: int = 0,
     ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
@@ -121,6 +123,7 @@ class Classifier(nn.Module):
             self.base_positions = BasePositions(offsets, config.hidden)
         if offsets is not None and member:
             self.position_member = PositionMember(offsets)
+        self.kmer_member = KmerMember(kmers, outputs, margins=(0,), both_strands=False) if kmers else None
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
@@ -149,6 +152,9 @@ class Classifier(nn.Module):
         else:
             copies = -(-LEAST_ROWS // max(1, len(pooled)))
             logits = self._head(torch.cat([pooled] * copies))[: len(pooled)]
+        if self.kmer_member is not None and not self.training:  # fitted after training
+            ends = torch.stack([torch.zeros_like(lengths), lengths], dim=-1)
+            logits = logits + self.kmer_member(ids, ends[:, None])[:, 0]
         return logits if terms is None or terms.logits is None else logits + terms.logits[:, None]
 
     def base_terms(self, bases: BaseBatch) -> BaseTerms:
@@ -229,6 +235,7 @@ def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
 # The chromatin network: one logit per track, for one bin or several adjacent ones.
 
 
+KMER_MARGIN = 400  # bp; with a bin of 200 bp, 1 kb
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths of 6 to 600 bins
 
 
@@ -240,7 +247,8 @@ class ChromatinNetwork(nn.Module):
     several bins; a mean alone hides a site of three tokens among fifty. `bin_layers`, for "bin" only, are
     layers of full attention across the bins, between pooling and head: they connect a site with every bin in
     one step. `head` "linear" (as in the paper) is one layer on the pooled vector; "dense", required by bin
-    layers, adds a hidden layer.
+    layers, adds a hidden layer. With `kmers`, the log-odds of a `KmerMember` are added: of the k-mers in the
+    tokens of a bin, and of those up to `KMER_MARGIN` bp around them.
     """
 
     def __init__(
@@ -250,10 +258,13 @@ class ChromatinNetwork(nn.Module):
         pooling: BinPooling,
         bin_layers: int = 0,
         head: Head = "dense",
+        kmers: int = 0,
     ) -> None:
         super().__init__()
         hidden = config.hidden
         self.encoder = Encoder(config)
+        margins = (0, KMER_MARGIN)
+        self.kmer_member = KmerMember(kmers, tracks, margins, both_strands=True) if kmers else None
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
         self.dense = nn.Linear(width, hidden) if head == "dense" else None
@@ -278,7 +289,10 @@ class ChromatinNetwork(nn.Module):
         )  # (B, K, D)
         if self.bins is not None:
             inner = self.bins(inner)
-        return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+        logits = self.output(self.dropout(inner))
+        if self.kmer_member is not None and not self.training:  # fitted after training
+            logits = logits + self.kmer_member(ids, spans)
+        return logits  # type: ignore[no-any-return]
 
 
 class BinLayers(nn.Module):
@@ -322,10 +336,11 @@ class ChromatinEnsemble(nn.Module):
         members: int,
         bin_layers: int = 0,
         head: Head = "dense",
+        kmers: int = 0,
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            ChromatinNetwork(config, tracks, pooling, bin_layers, head) for _ in range(members)
+            ChromatinNetwork(config, tracks, pooling, bin_layers, head, kmers) for _ in range(members)
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:

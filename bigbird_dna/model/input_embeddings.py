@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
+from bigbird_dna.model.kmers import TokenKmers
 
 BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
@@ -90,6 +91,7 @@ class Embeddings(nn.Module):
             nn.Embedding(config.num_global_tokens, config.hidden) if config.num_global_tokens else None
         )
         self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
+        self.kmers = TokenKmers(config.kmers, config.hidden) if config.kmers else None
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
         self.dropout = Dropout(config.dropout)
@@ -121,6 +123,8 @@ class Embeddings(nn.Module):
             extra = self.extra.weight.expand(len(x), -1, -1)
             x = torch.cat([extra if content is None else extra + content, x], dim=1)
         x = self.norm(self.dropout(x))
+        if self.kmers is not None:
+            added = self.kmers(ids) if added is None else added + self.kmers(ids)
         if added is not None:
             x = x + (added if self.extra is None else F.pad(added, (0, 0, self.extra.num_embeddings, 0)))
         return x  # type: ignore[no-any-return]

@@ -94,6 +94,7 @@ class PromoterSettings(Settings):
     shuffled_labels: bool = False  # the shuffled-label control
     base_positions: bool = False  # whether tokens encode their bases' offsets from the TSS
     ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
+    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of a k-mer regression that is also added; 0: none
 
     @property
     def offsets(self) -> BaseOffsets | None:
@@ -130,6 +131,7 @@ class ChromatinSettings(Settings):
     bin_layers: int = Field(ge=0)
     head: Head = "dense"
     members: int = Field(ge=1)  # number of models in the ensemble
+    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of k-mer regressions added to each; 0: none
     tracks: tuple[NamedTrack, ...]
 
     @model_validator(mode="after")

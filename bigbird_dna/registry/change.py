@@ -21,6 +21,7 @@ from bigbird_dna.model.directory import (
     build_network,
     load,
     load_chromatin_model,
+    make_model,
     save,
     write_model,
 )
@@ -161,7 +162,7 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     assert isinstance(network, ChromatinEnsemble)
     for target, source in zip(network.members, members, strict=True):
         target.load_state_dict(source.state_dict())
-    combined = LoadedChromatinModel(network, first.tokenizer, first.config, settings)
+    combined = make_model(network, first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
     save(output, combined, provenance, note, {})

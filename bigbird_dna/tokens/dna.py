@@ -270,11 +270,11 @@ class DnaTokenizer(Tokenizer):
 
     @cached_property
     def native(self) -> NativePieces | None:
-        return NativePieces.open(self._letters, self._scores, partial(encode_rows, self._processor))
+        return NativePieces.open(self.letters, self._scores, partial(encode_rows, self._processor))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Return the bases of token ids, without special tokens; `DataError` for an unknown id."""
-        return "".join(self._letters[index] for index in self._known(ids))
+        return "".join(self.letters[index] for index in self._known(ids))
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
         return DnaTokenizer, (self.content,)

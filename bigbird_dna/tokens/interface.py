@@ -68,7 +68,7 @@ class Tokenizer(ABC):
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.source = source  # names the tokenizer in errors
         self.content = content
-        self._letters = tuple(letters)
+        self.letters = tuple(letters)  # bases that each token covers, "" for none
 
     @abstractmethod
     def encode(self, sequence: str) -> NDArray[np.int32]:
@@ -108,7 +108,7 @@ class Tokenizer(ABC):
     def base_ids(self) -> NDArray[np.int32]:
         """Ids of the tokens made of A, C, G and T only, ascending. Read-only."""
         require_dna(self)
-        return _frozen(i for i, text in enumerate(self._letters) if text and set(text) <= set(BASES))
+        return _frozen(i for i, text in enumerate(self.letters) if text and set(text) <= set(BASES))
 
     @cached_property
     def hidden_ids(self) -> NDArray[np.int32]:
@@ -127,7 +127,7 @@ class Tokenizer(ABC):
             temporary.write_bytes(self.content)
 
     def _covered(self) -> list[int]:
-        return [len(letters) for letters in self._letters]
+        return [len(letters) for letters in self.letters]
 
     def _known(self, ids: Iterable[SupportsInt]) -> list[int]:
         """Convert ids to integers; `DataError` for an id outside the vocabulary."""

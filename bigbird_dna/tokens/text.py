@@ -220,7 +220,7 @@ class JsonTokenizer(Tokenizer):
         check_letters(sequence)
         ids = self._encode(sequence)
         # An unknown token before letters that are all covered represents a sign that was added before them.
-        if (ids == self.unk_id).any() or "".join([self._letters[index] for index in ids]) != sequence:
+        if (ids == self.unk_id).any() or "".join([self.letters[index] for index in ids]) != sequence:
             return self._align(ids, sequence)
         return Encoded(ids, self.offsets(ids))
 
@@ -244,12 +244,12 @@ class JsonTokenizer(Tokenizer):
             return str(self._called(self._library.decode, numbers))
         unknown = [index == self.unk_id or self._symbols[index] for index in numbers]
         pairs = zip(numbers, unknown, strict=True)
-        return "".join("N" if lost else self._letters[index] for index, lost in pairs)
+        return "".join("N" if lost else self.letters[index] for index, lost in pairs)
 
     @cached_property
     def _symbols(self) -> NDArray[np.bool_]:
         """(V,) whether a token is neither special nor letters."""
-        symbols = np.array([not letters for letters in self._letters])
+        symbols = np.array([not letters for letters in self.letters])
         symbols[list(self.specials)] = False
         return symbols
 
@@ -295,7 +295,7 @@ class JsonTokenizer(Tokenizer):
 
     def _align(self, ids: NDArray[np.int32], sequence: str) -> Encoded:
         """Return ids with offsets if some letters have no token, or a symbol covers a run of N."""
-        single = {letters for letters in self._letters if len(letters) == 1}
+        single = {letters for letters in self.letters if len(letters) == 1}
         found: list[int] = []
         ends = [0]
         for index in [*ids.tolist(), None]:  # None: the rest after the last id
@@ -305,7 +305,7 @@ class JsonTokenizer(Tokenizer):
                     found.append(index)
                     ends.append(start + 1)
                 continue
-            letters = "" if index is None else self._letters[index]
+            letters = "" if index is None else self.letters[index]
             if index is not None and not letters:  # a symbol
                 found.append(index)
                 gap = _GAP.match(sequence, start)
@@ -332,7 +332,7 @@ class JsonTokenizer(Tokenizer):
             letters = "".join(run)
             found += self._encode(letters).tolist() if known else [self.unk_id] * len(letters)
         ids = np.array(found, np.int32)
-        if "".join([self._letters[index] or "?" for index in found]) != "".join(
+        if "".join([self.letters[index] or "?" for index in found]) != "".join(
             letter if letter in single else "?" for letter in sequence
         ):
             raise ModelError(f"{self.source}: the tokens do not cover the bases of a sequence")

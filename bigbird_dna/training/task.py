@@ -139,7 +139,7 @@ class ModelTask(Task[nn.Module, M]):
         return {"task": self.settings.task, "tokenizer": self.tokenizer.sha256}
 
     def build(self) -> nn.Module:
-        return build_network(self.encoder, self.settings)
+        return build_network(self.encoder, self.settings, self.tokenizer)
 
     def model(self, trained: TrainingResult[nn.Module]) -> LoadedModel:
         """The trained network with its tokenizer."""

@@ -172,8 +172,9 @@ def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None
         score_variants(made.home / "none", tmp_path / "x.vcf", files["reference"], out)
 
 
-def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:
-    config = settings()
+def test_calibration_corrects_a_weighted_training(made: Made, tmp_path: Path) -> None:
+    config, model_dir = settings(model={"ensemble": False}), tmp_path / "model"
+    train_model(made, model_dir, config)
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)
     assert found.fitted_on["contigs"] == ["b"]
@@ -279,7 +280,8 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
 
 def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path: Path) -> None:
     """The first loss is about the best that a constant prediction has."""
-    config = settings(training={"steps": 1, "optimizer": {"learning_rate": 1e-9, "warmup_steps": 0}})
+    training = {"steps": 1, "optimizer": {"learning_rate": 1e-9, "warmup_steps": 0}}
+    config = settings(training=training, model={"ensemble": False})
     found = train_model(made, tmp_path / "m", config)["valid"]["loss"]
     labels = made.data.labels.rows(made.data.rows("valid"))
     weight = config.chromatin.training.positive_weight

@@ -25,13 +25,8 @@ from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, PROMOTER_BASELINES, blocks_of
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.finetuning.promoters import (
-    EQUAL,
-    PromoterObjective,
-    SplitWindows,
-    add_position_member,
-    fit_members,
-)
+from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
+from bigbird_dna.finetuning.promoters import PromoterObjective, SplitWindows
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
@@ -267,7 +262,14 @@ def test_other_baselines_and_unaligned_windows_are_refused(
 
 CONFIG = small_encoder(TOKENIZER.vocabulary)
 BOTH = PromoterSettings(
-    upstream=40, downstream=20, pooling="mean", jitter=0, views=1, base_positions=True, ensemble=True
+    upstream=40,
+    downstream=20,
+    pooling="mean",
+    jitter=0,
+    views=1,
+    base_positions=True,
+    ensemble=True,
+    ensemble_kmers=3,
 )
 
 
@@ -283,42 +285,61 @@ def windows(count: int, seed: int) -> SplitWindows:
     return SplitWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
 
 
-@pytest.mark.parametrize("base_positions", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"base_positions": False}, {"ensemble_kmers": 0}, {"ensemble": False, "ensemble_kmers": 6}],
+    ids=str,
+)
 @pytest.mark.parametrize("has_valid", [True, False])
-def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
-    own = BOTH.model_copy(update={"base_positions": base_positions})
+def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
+    own = BOTH.model_copy(update=changes)
     model = random_model(TOKENIZER, CONFIG, own, scale=2.0)
-    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
-    assert (model.network.base_positions is not None) == base_positions
+    assert isinstance(model, LoadedPromoterModel)
+    assert (model.network.base_positions is not None) == own.base_positions
     learned, valid, test = windows(200, 1), windows(60, 2), windows(80, 3)
 
     def predict(texts: list[str]) -> np.ndarray:
         return model.window_probabilities(texts, device="cpu").astype(np.float64)
 
     alone = logit(predict(test.sequences))
-    baseline = PositionLogistic(1).fit(learned.sequences, learned.labels)
-    members = add_position_member(model, learned, valid if has_valid else None, predict, 1)
-    assert (members == EQUAL) == (not has_valid)
-    position = baseline.logits(test.sequences)
-    expected = members.network * alone + members.position * position + members.intercept
+    members = add_promoter_members(model.network, learned, valid if has_valid else None, predict, 1)
+    regressions = {"position": PositionLogistic(1)} if own.ensemble else {}
+    regressions |= {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
+    assert [*members.weights] == ["network", *regressions]
+    assert (len({*members.weights.values()}) == 1) == (not has_valid)
+    expected = members.weights["network"] * alone + members.intercept
+    for name, regression in regressions.items():
+        fitted = regression.fit(learned.sequences, learned.labels)
+        expected += members.weights[name] * fitted.logits(test.sequences)
     found = logit(predict(test.sequences))
     np.testing.assert_allclose(found, expected, atol=1e-3)
-    assert auroc(test.labels, found).value > auroc(test.labels, alone).value
+    assert not own.ensemble or auroc(test.labels, found).value > auroc(test.labels, alone).value
 
 
 @settings(deadline=None)
 @given(st.integers(0, 1000))
 def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    labels = np.arange(400) % 2
-    good, noise = 2 * labels - 1 + rng.normal(size=400), rng.normal(size=400)
-    members = fit_members(good, noise, labels)
-    assert members.network > 1 and 0 <= members.position < 0.5
-    swapped = fit_members(noise, good, labels)
-    assert swapped.position == pytest.approx(members.network, rel=1e-3)
-    assert swapped.network == pytest.approx(members.position, abs=1e-3)
-    assert fit_members(good, -good, labels).position == 0
-    assert fit_members(-good, -good - noise, labels) == EQUAL
+    labels = np.arange(400)[:, None] % 2
+    good, noise = 2 * labels - 1 + rng.normal(size=(400, 1)), rng.normal(size=(400, 1))
+    found = fit_members({"a": good, "b": noise}, labels)
+    weights = found.weights
+    assert weights["a"] > 1 and 0 <= weights["b"] < 0.5
+    areas = {"a": good, "b": noise, "ensemble": weights["a"] * good + weights["b"] * noise}
+    expected = {name: auroc(labels[:, 0], score[:, 0]).value for name, score in areas.items()}
+    assert found.valid_auroc == pytest.approx(expected)
+    swapped = fit_members({"a": noise, "b": good, "c": -good}, labels).weights
+    assert swapped["b"] == pytest.approx(weights["a"], rel=0.02)
+    assert swapped["a"] == pytest.approx(weights["b"], abs=0.02) and swapped["c"] == 0
+    useless = fit_members({"a": -good, "b": -good - noise}, labels)
+    assert useless.weights == {"a": 0.5, "b": 0.5} and useless.intercept == 0
+    # Few labels leave the weights at the mean of the members.
+    few = fit_members({"a": good[:4] / 30, "b": noise[:4] / 30}, labels[:4]).weights
+    assert [*few.values()] == pytest.approx([0.5, 0.5], abs=0.2)
+    assert fit_members({"a": good[:1]}, labels[:1]).weights == {"a": 1.0}
+    # Positives with eight times the weight have higher log-odds.
+    plain, weighted = (fit_members({"a": good}, labels, weight).intercept for weight in (1.0, 8.0))
+    assert weighted == pytest.approx(plain + np.log(8), abs=0.5)
 
 
 def test_a_member_that_was_not_fitted_adds_nothing() -> None:

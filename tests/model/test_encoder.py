@@ -64,6 +64,7 @@ REFUSED: list[dict[str, object]] = [
     *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),
     {"causal": True, "attention": "bigbird_etc", "num_global_tokens": 2},
     *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
+    *({"causal": True, "kmers": 4}, {"kmers": 9}, {"kmers": 5, **THEIRS}),
 ]
 
 

@@ -23,6 +23,7 @@ from bigbird_dna.model.batching import bin_rows, centered_bins, window_rows
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.comparators.interface import GC, NEAREST, PROBE, Comparator, ComparatorRequest
 
@@ -159,6 +160,7 @@ class FrozenEncoder:
         if fresh is not None:
             torch.manual_seed(fresh)
             encoder = Encoder(given.config)
+            attach_tokenizer(encoder, given.tokenizer)
         self.size, self.anchor, self.batch_size = size, anchor, batch_size
         self.tokenizer, self.device = given.tokenizer, choose_device(device)
         self.encoder = encoder.to(self.device).eval()

@@ -155,7 +155,8 @@ class CausalNetwork(nn.Module):
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
-        for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
+        absent = {"convolution": 0, "kmers": 0, "num_global_tokens": 0, "compatibility": "none"}
+        for key, without in absent.items():
             if getattr(config, key) != without:
                 raise ConfigError(f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens")
         # `model_copy` does not validate.

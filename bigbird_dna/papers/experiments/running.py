@@ -7,7 +7,8 @@ affected by other processes; on a GPU, the wall-clock time.
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,21 +231,21 @@ def measure_training(
     settings = complete(config).pretraining
     lengths = sorted({*tokens})
     positions = max(config.encoder.max_length, *lengths)
-    encoder = encoder_for(
-        config.encoder.model_copy(update={"max_length": positions}), load_tokenizer(tokenizer)
-    )
-    place = choose_device(device)
-    _measure(encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
+    reader = load_tokenizer(tokenizer)
+    encoder = encoder_for(config.encoder.model_copy(update={"max_length": positions}), reader)
+    place, task = choose_device(device), PretrainingSettings(next_sentence=settings.next_sentence)
+    build = partial(build_network, encoder, task, reader)
+    _measure(build, encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
     rows = []
     for length in lengths:
         count = max(1, batch_tokens // length)
-        rows.append(_measure(encoder, settings, (count, length), place))
+        rows.append(_measure(build, encoder, settings, (count, length), place))
         log(f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s")
     found = {
         "format": FORMAT,
         "attention": encoder.attention,
         "attention_options": encoder.attention_options,
-        "parameters": sum(p.numel() for p in _network(encoder, settings).parameters()),
+        "parameters": sum(p.numel() for p in build().parameters()),
         "device": place.type,
         "threads": torch.get_num_threads(),
         "clock": "processor" if place.type == "cpu" else "wall",
@@ -254,11 +255,8 @@ def measure_training(
     return found
 
 
-def _network(encoder: EncoderConfig, settings: PretrainingConfig) -> nn.Module:
-    return build_network(encoder, PretrainingSettings(next_sentence=settings.next_sentence))
-
-
 def _measure(
+    build: Callable[[], nn.Module],
     encoder: EncoderConfig,
     settings: PretrainingConfig,
     shape: tuple[int, int],
@@ -267,7 +265,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Measure one input length; `shape` (B, L) is that of a step's inputs."""
     before = begin_memory_peak(device)
-    network = _network(encoder, settings).to(device).train()
+    network = build().to(device).train()
     objective, world = RandomTokens(encoder, settings, shape), World(0, 1, device)
     # Each micro-batch needs at least one input.
     sizes = {"batch_size": shape[0], "grad_accumulation": min(settings.grad_accumulation, shape[0])}

@@ -51,9 +51,9 @@ class SharedSummarizer(BeamDecoder):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        if config.reversible or config.convolution:
-            key = "reversible" if config.reversible else "convolution"
-            raise ConfigError(f"encoder.{key}: not supported by a decoder with the encoder's weights")
+        for key in ("reversible", "convolution", "kmers"):
+            if getattr(config, key):
+                raise ConfigError(f"encoder.{key}: not supported by a decoder with the encoder's weights")
         self.config = config
         self.encoder = Encoder(config)
         self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
@@ -160,7 +160,7 @@ class PegasusSummarizer(BeamDecoder):
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
         super().__init__()
-        for key in ("reversible", "convolution", "num_global_tokens", "relative_max_distance"):
+        for key in ("reversible", "convolution", "kmers", "num_global_tokens", "relative_max_distance"):
             if getattr(config, key):
                 raise ConfigError(f"encoder.{key}: not supported by the form pegasus")
         if config.position_encoding != "learned":
