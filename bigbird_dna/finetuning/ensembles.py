@@ -175,8 +175,9 @@ def _frequencies(member: KmerMember, rows: BinRows, pad_id: int) -> npt.NDArray[
     for some in blocks(len(rows.ids), _AT_ONCE):
         ids, _ = pad([rows.ids[number] for number in some], pad_id)
         regions = member.regions(ids.to(device), torch.from_numpy(rows.spans[some]))
-        for region, numbers in enumerate(regions):
-            lines = np.arange(len(some))[:, None] * count + numbers.cpu().numpy()
-            counts = np.bincount(lines.ravel(), minlength=len(some) * count).reshape(-1, count)[:, 1:]
+        for region, (kmers, starts) in enumerate(regions):
+            sizes = np.diff(starts.cpu().numpy(), append=len(kmers))
+            lines = np.repeat(np.arange(len(some)) * count, sizes) + kmers.cpu().numpy()
+            counts = np.bincount(lines, minlength=len(some) * count).reshape(-1, count)[:, 1:]
             found[some, region] = counts / counts.sum(1, keepdims=True).clip(1)
     return found.reshape(len(found), -1)

@@ -52,15 +52,6 @@ class TokenBases:
         )
         return BaseBatch(*map(torch.from_numpy, parts))
 
-    def groups(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Row ranges (first, last + 1) of groups with at most `tokens` tokens, or with a single row."""
-        first, rows = 0, len(self.row_tokens) - 1
-        while first < rows:
-            room = np.searchsorted(self.row_tokens, self.row_tokens[first] + tokens, "right") - 1
-            last = max(first + 1, int(room))
-            yield first, last
-            first = last
-
     def padded(self, chosen: npt.ArrayLike, tokens: int) -> "PaddedBases":
         """The bases of selected rows, each padded to `tokens` tokens."""
         numbers = np.asarray(chosen)
@@ -73,6 +64,19 @@ class TokenBases:
             starts[index, : own.stop - own.start] = self.starts[own] - begin
             starts[index, own.stop - own.start :] = count
         return PaddedBases(torch.from_numpy(rows), torch.from_numpy(starts))
+
+
+def row_groups(begins: npt.NDArray[np.integer], tokens: int) -> Iterator[tuple[int, int]]:
+    """Row ranges (first, last + 1) of groups with at most `tokens` tokens, or with a single row.
+
+    `begins` (N + 1,) are the tokens before each row, and their total.
+    """
+    first, rows = 0, len(begins) - 1
+    while first < rows:
+        room = np.searchsorted(begins, begins[first] + tokens, "right") - 1
+        last = max(first + 1, int(room))
+        yield first, last
+        first = last
 
 
 class PaddedBases(NamedTuple):
@@ -145,7 +149,7 @@ class BaseTerms(NamedTuple):
     """Terms that a classifier adds for the bases of its tokens; None if the network lacks the component."""
 
     embeddings: Tensor | None  # (B, L, D), added to the token embeddings
-    logits: Tensor | None  # (B,), added to the log-odds
+    logits: Tensor | None  # (B, T), added to the log-odds
 
 
 class BasePositions(nn.Module):
@@ -178,8 +182,8 @@ class PositionMember(nn.Module):
         self.weight[1:] = values.to(self.weight.device)
 
     def forward(self, bases: BaseBatch) -> Tensor:
-        """Log-odds (B,) of windows."""
-        return bag_sums(self.weight[:, None], bases.rows, bases.begins)[:, 0]
+        """Log-odds (B, 1) of windows."""
+        return bag_sums(self.weight[:, None], bases.rows, bases.begins)
 
 
 def bag_sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:

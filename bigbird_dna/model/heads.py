@@ -123,7 +123,7 @@ class Classifier(nn.Module):
             self.base_positions = BasePositions(offsets, config.hidden)
         if offsets is not None and member:
             self.position_member = PositionMember(offsets)
-        self.kmer_member = KmerMember(kmers, outputs, margins=(0,), both_strands=False) if kmers else None
+        self.kmer_member = KmerMember(kmers, outputs, both_strands=False) if kmers else None
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
@@ -142,25 +142,28 @@ class Classifier(nn.Module):
     ) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T).
 
-        `bases` are the tokens' bases or the terms computed from them; None adds nothing.
+        `bases` are the bases of tokens in aligned windows, or the result of `base_terms`; None: not aligned.
         """
-        terms = self.base_terms(bases) if isinstance(bases, BaseBatch) else bases
-        hidden = self.encoder(ids, lengths, segments, None if terms is None else terms.embeddings)
+        terms = bases if isinstance(bases, BaseTerms) else self.base_terms(ids, bases)
+        hidden = self.encoder(ids, lengths, segments, terms.embeddings)
         pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             logits = self._head(pooled)
         else:
             copies = -(-LEAST_ROWS // max(1, len(pooled)))
             logits = self._head(torch.cat([pooled] * copies))[: len(pooled)]
-        if self.kmer_member is not None and not self.training:  # fitted after training
-            ends = torch.stack([torch.zeros_like(lengths), lengths], dim=-1)
-            logits = logits + self.kmer_member(ids, ends[:, None])[:, 0]
-        return logits if terms is None or terms.logits is None else logits + terms.logits[:, None]
+        return logits if terms.logits is None else logits + terms.logits
 
-    def base_terms(self, bases: BaseBatch) -> BaseTerms:
+    def base_terms(self, ids: Tensor, bases: BaseBatch | None = None) -> BaseTerms:
         """The terms added for the bases of the tokens."""
-        embeddings = None if self.base_positions is None else self.base_positions(bases)
-        logits = None if self.position_member is None else self.position_member(bases)
+        embeddings = logits = None
+        if self.base_positions is not None and bases is not None:
+            embeddings = self.base_positions(bases)
+        if self.position_member is not None and bases is not None:
+            logits = self.position_member(bases)
+        if self.kmer_member is not None and not self.training:  # fitted after training
+            kmers = self.kmer_member(ids)
+            logits = kmers if logits is None else logits + kmers
         return BaseTerms(embeddings, logits)
 
     def _head(self, pooled: Tensor) -> Tensor:
@@ -263,8 +266,9 @@ class ChromatinNetwork(nn.Module):
         super().__init__()
         hidden = config.hidden
         self.encoder = Encoder(config)
-        margins = (0, KMER_MARGIN)
-        self.kmer_member = KmerMember(kmers, tracks, margins, both_strands=True) if kmers else None
+        self.kmer_member = None
+        if kmers:
+            self.kmer_member = KmerMember(kmers, tracks, both_strands=True, margins=(0, KMER_MARGIN))
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
         self.dense = nn.Linear(width, hidden) if head == "dense" else None

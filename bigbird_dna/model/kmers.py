@@ -10,9 +10,9 @@ k-mer contains a base of a masked token.
 Shapes: B batch, L tokens, S bases of all rows, D hidden width, K bins, T outputs, R regions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,6 @@ from torch import Tensor, nn
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.model.base_positions import bag_sums
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
-
-LARGEST_K = 8
 
 
 @lru_cache(maxsize=8)
@@ -44,25 +42,29 @@ def kmer_rows(k: int, both_strands: bool) -> tuple[Tensor, int]:
 class Pieces(NamedTuple):
     """The bases of each token of a vocabulary, and of one more token, which separates rows."""
 
-    codes: Tensor  # (V + 1, longest token) int32, A C G T N = 0 … 4, then −1
+    codes: Tensor  # (V + 1, longest token) int32, A C G T = 0 … 3, N = 4^k, then −1
     lengths: Tensor  # (V + 1,) int32, at least 1
+    rows: Tensor  # (4^k + 1,) int32, row of a table per number of a k-mer; 0, the last, for one with an N
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "Pieces":
+    def of(cls, tokenizer: Tokenizer, k: int, both_strands: bool) -> Self:
         """The bases of a tokenizer's tokens; `ModelError` for a tokenizer of ordinary text."""
         require_dna(tokenizer)
         letters = [text or "N" for text in (*tokenizer.letters, "")]
         lengths = np.array(list(map(len, letters)), np.int32)
         codes = np.full((len(letters), lengths.max()), -1, np.int32)
         codes[np.arange(codes.shape[1]) < lengths[:, None]] = base_codes("".join(letters))
-        return cls(torch.from_numpy(codes), torch.from_numpy(lengths))
+        # The number of a k-mer with an N is at least 4^k.
+        codes[codes == UNKNOWN] = 4**k
+        rows = np.append(kmer_rows(k, both_strands)[0], 0).astype(np.int32)
+        return cls(*map(torch.from_numpy, (codes, lengths, rows)))
 
 
 class TokenWords(NamedTuple):
     """K-mers of the bases of a batch of tokens, with rows concatenated."""
 
     rows: Tensor  # (S,) int32, row of a table per base's k-mer, 0 for none
-    starts: Tensor  # (B, L + 1) int32, bases before each token, and before the one that separates the rows
+    starts: Tensor  # (B, L + 1) int32, bases before each token, and before what separates the rows
 
 
 class ReadsBases(nn.Module):
@@ -71,7 +73,7 @@ class ReadsBases(nn.Module):
     def __init__(self, k: int, both_strands: bool) -> None:
         super().__init__()
         self.k, self.both_strands = k, both_strands
-        self._pieces: Pieces | None = None  # not weights: the tokenizer's file contains them
+        self._pieces: Pieces | None = None  # not weights: they follow from the tokenizer
 
     @property
     def table_rows(self) -> int:
@@ -80,7 +82,7 @@ class ReadsBases(nn.Module):
 
     def attach(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer of the ids; `ModelError` for a tokenizer of ordinary text."""
-        self._pieces = Pieces.of(tokenizer)
+        self._pieces = Pieces.of(tokenizer, self.k, self.both_strands)
 
     def words(self, ids: Tensor) -> TokenWords:
         """The k-mer around each base of ids (B, L): from ⌊(k − 1) / 2⌋ before it to ⌊k / 2⌋ after it."""
@@ -88,43 +90,44 @@ class ReadsBases(nn.Module):
             raise RuntimeError("k-mers need the tokenizer of the ids: call attach_tokenizer first")
         if self._pieces.codes.device != ids.device:
             self._pieces = Pieces(*(part.to(ids.device) for part in self._pieces))
-        codes, lengths = self._pieces
-        ids = nn.functional.pad(ids, (0, 1), value=len(lengths) - 1)
-        ends = lengths[ids.flatten()].cumsum(0, dtype=torch.int32)
-        letters = codes[ids.flatten()]  # (B (L + 1), longest token)
-        bases = known_bases(letters) if ids.device.type == "cpu" else filled_bases(letters)
-        size = len(bases)
-        # K-mers that extend beyond either end touch an N.
-        text = nn.functional.pad(bases, (self.k, self.k), value=UNKNOWN)
-        first = self.k - (self.k - 1) // 2
-        number, known = torch.zeros_like(bases), torch.ones_like(bases, dtype=torch.bool)
-        for place in range(first, first + self.k):
-            base = text[place : place + size]
-            number, known = number * 4 + base, known & (base != UNKNOWN)
-        table = _table_on(self.k, self.both_strands, ids.device)
-        rows = torch.where(known, table[torch.where(known, number, 0)], 0)
-        starts = (ends - lengths[ids.flatten()]).view(ids.shape)
-        return TokenWords(rows, starts)
+        return (cpu_words if ids.device.type == "cpu" else gpu_words)(ids, self._pieces, self.k)
 
 
-def known_bases(letters: Tensor) -> Tensor:
-    """Letters (tokens, longest), without the −1 that fill them."""
-    return letters[letters >= 0]
+def cpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
+    """The words of ids (B, L), by NumPy: rows are run one by one, and its operations have less overhead."""
+    codes, lengths, table = (part.numpy() for part in pieces)
+    separated = np.full((len(ids), ids.shape[1] + 1), len(lengths) - 1)
+    separated[:, :-1] = ids.numpy()
+    sizes = lengths[separated.ravel()]
+    letters = codes[separated.ravel()]
+    bases = letters[letters >= 0]
+    text = np.full(len(bases) + k - 1, 4**k, np.int32)
+    text[(k - 1) // 2 :][: len(bases)] = bases
+    numbers = np.zeros_like(bases)
+    for place in range(k):
+        numbers <<= 2
+        numbers += text[place : place + len(bases)]
+    rows = table[np.minimum(numbers, 4**k)]
+    starts = (np.cumsum(sizes, dtype=np.int32) - sizes).reshape(separated.shape)
+    return TokenWords(torch.from_numpy(rows), torch.from_numpy(starts))
 
 
-def filled_bases(letters: Tensor) -> Tensor:
-    """`known_bases`, then N up to the number of values of `letters`.
-
-    The result's length is known without waiting for a GPU.
-    """
-    flat = letters.flatten()
-    places = torch.where(flat >= 0, (flat >= 0).cumsum(0) - 1, len(flat))
-    return flat.new_full((len(flat) + 1,), UNKNOWN).scatter_(0, places, flat)[:-1]
-
-
-@lru_cache(maxsize=32)
-def _table_on(k: int, both_strands: bool, device: torch.device) -> Tensor:
-    return kmer_rows(k, both_strands)[0].to(device)
+def gpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
+    """The words of ids (B, L), and as many further rows of 0 as make their number known without waiting for a
+    GPU: that of bases, if all tokens were the longest."""
+    codes, lengths, table = pieces
+    flat = nn.functional.pad(ids, (0, 1), value=len(lengths) - 1).flatten()
+    sizes, letters = lengths[flat], codes[flat].flatten()
+    places = torch.where(letters >= 0, (letters >= 0).cumsum(0) - 1, len(letters))
+    before = (k - 1) // 2
+    text = letters.new_full((len(letters) + k,), 4**k)
+    text[before : before + len(letters) + 1].scatter_(0, places, letters)
+    text[before + len(letters) :] = 4**k  # the last place has a −1
+    numbers = torch.zeros_like(letters)
+    for place in range(k):
+        numbers = 4 * numbers + text[place : place + len(letters)]
+    starts = sizes.cumsum(0, dtype=torch.int32) - sizes
+    return TokenWords(table[numbers.clamp_max_(4**k)], starts.view(len(ids), -1))
 
 
 def attach_tokenizer(network: nn.Module, tokenizer: Tokenizer) -> None:
@@ -150,46 +153,52 @@ class TokenKmers(ReadsBases):
 class KmerMember(ReadsBases):
     """A regression on k-mer frequencies as an ensemble member: the log-odds, up to a constant.
 
-    Regions are a range of tokens, extended by each of `margins` bp at both ends. It is fitted separately, not
-    by gradients, and zero until `set_weights` is called.
+    Without `margins`, the frequencies are those in a row; with them, those in a range of tokens, extended by
+    each of `margins` bp at both ends. The member is fitted separately, not by gradients, and zero until
+    `set_weights` is called.
     """
 
-    weight: Tensor  # (R, rows, T)
+    weight: Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer, to count them
 
-    def __init__(self, k: int, outputs: int, margins: Sequence[int], both_strands: bool) -> None:
+    def __init__(self, k: int, outputs: int, both_strands: bool, margins: Sequence[int] = ()) -> None:
         super().__init__(k, both_strands)
         self.margins = tuple(margins)
-        self.register_buffer("weight", torch.zeros(len(margins), self.table_rows, outputs))
+        weight = torch.zeros(max(1, len(margins)), self.table_rows, outputs + 1)
+        weight[:, 1:, -1] = 1
+        self.register_buffer("weight", weight)
 
     def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
         """Set the log-odds per frequency of each k-mer in each region, (R · (rows − 1) · T,) in any shape."""
-        values = torch.from_numpy(coefficients.astype(np.float32)).to(self.weight.device)
-        self.weight[:, 1:] = values.view(self.weight[:, 1:].shape)
+        own = self.weight[:, 1:, :-1]
+        own.copy_(torch.from_numpy(coefficients.astype(np.float32)).view(own.shape))
 
-    def regions(self, ids: Tensor, spans: Tensor) -> list[Tensor]:
-        """Rows of the k-mers of each region, (B K, longest region) each, filled with 0.
+    def regions(self, ids: Tensor, spans: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the rows of the k-mers of each region of all ranges, and their starts (B K,) among them.
 
-        `spans` (B, K, 2) are a range's first token and the one after its last.
+        `spans` (B, K, 2), on the CPU, are a range's first token and the one after its last.
         """
         words = self.words(ids)
-        spans = spans.to(ids.device)
-        flat = words.starts.gather(1, spans.flatten(1)).view(-1, 2).long()  # (B K, 2) bases
-        bins = spans.shape[1]
-        begins = words.starts[:, 0].long().repeat_interleave(bins)
-        ends = words.starts[:, -1].long().repeat_interleave(bins)
-        found = []
+        starts, batch = words.starts.cpu().numpy(), len(ids)
+        edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(-1, 2)  # bases
+        begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
         for margin in self.margins:
-            first = torch.maximum(flat[:, 0] - margin, begins)
-            last = torch.minimum(flat[:, 1] + margin, ends)
-            places = first[:, None] + torch.arange(int((last - first).max()), device=ids.device)
-            inside = places < last[:, None]
-            found.append(torch.where(inside, words.rows[torch.where(inside, places, 0)], 0))
-        return found
+            first = np.maximum(edges[:, 0] - margin, begins)
+            sizes = np.minimum(edges[:, 1] + margin, ends) - first
+            offsets = np.cumsum(sizes) - sizes
+            places = np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
+            rows = words.rows[torch.from_numpy(places).to(ids.device)]
+            yield rows, torch.from_numpy(offsets.astype(np.int32)).to(ids.device)
 
-    def forward(self, ids: Tensor, spans: Tensor) -> Tensor:
-        """Log-odds (B, K, T) of ids (B, L) for the ranges of tokens `spans` (B, K, 2)."""
-        total = torch.zeros((), device=ids.device)
-        for weight, rows in zip(self.weight, self.regions(ids, spans), strict=True):
-            sums = nn.functional.embedding_bag(rows, weight, mode="sum")
-            total = total + sums / (rows > 0).sum(1, keepdim=True).clamp_min(1)
-        return total.view(*spans.shape[:2], -1)
+    def forward(self, ids: Tensor, spans: Tensor | None = None) -> Tensor:
+        """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2); None: (B, T) of rows."""
+        if spans is None:
+            words = self.words(ids)
+            return _mean(bag_sums(self.weight[0], words.rows, words.starts[:, 0]))
+        regions = zip(self.weight, self.regions(ids, spans), strict=True)
+        means = [_mean(bag_sums(weight, *region)) for weight, region in regions]
+        return torch.stack(means).sum(0).view(*spans.shape[:2], -1)
+
+
+def _mean(sums: Tensor) -> Tensor:
+    """Sums (…, T + 1), of which the last is the number of k-mers → means (…, T)."""
+    return sums[..., :-1] / sums[..., -1:].clamp_min(1)

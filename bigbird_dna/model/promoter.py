@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from bigbird_dna.errors import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases
-from bigbird_dna.model.batching import Ids, Sequences, fit_windows, placed_rows, read_sequences, run_rows
+from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
+from bigbird_dna.model.batching import Ids, Sequences, fit_windows, pad, placed_rows, read_sequences, run_rows
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
@@ -208,20 +208,25 @@ def promoter_probabilities(
 
         return run_rows(network, ids_of_rows, run, pad_id=pad_id, batch_size=batch_size, device=device)
 
-    if bases is None:
+    reads_kmers = isinstance(network, Classifier) and network.kmer_member is not None
+    if bases is None and (device.type != "cpu" or not reads_kmers):
         return predicted(rows.ids, lambda chosen, tokens: None)
-    if device.type != "cpu":
+    if bases is not None and device.type != "cpu":
         padded = bases.padded
         return predicted(rows.ids, lambda *row: PaddedBases(*(sent(x, device) for x in padded(*row))).batch())
-    # Base terms are summed for many rows at once: row by row takes ten times as long. Each sum depends only
-    # on its own row.
+    # Base terms are computed for many rows at once: row by row takes ten times as long. Each term depends
+    # only on its own row.
     assert isinstance(network, Classifier)
+    begins = np.cumsum([0, *map(len, rows.ids)])
     found = [np.empty(0, np.float32)]
-    for first, last in bases.groups(SUMMED_VALUES // network.encoder.config.hidden):
+    for first, last in row_groups(begins, SUMMED_VALUES // network.encoder.config.hidden):
+        some = rows.ids[first:last]
         with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
-            terms = network.base_terms(bases.joined(first, last))
-        begins = (bases.row_tokens[first : last + 1] - bases.row_tokens[first]).tolist()
-        found.append(predicted(rows.ids[first:last], partial(_terms_of_one, terms, begins)))
+            joined = None if bases is None else bases.joined(first, last)
+            terms = network.base_terms(pad(some, pad_id)[0], joined)
+        found.append(
+            predicted(some, partial(_terms_of_one, terms, (begins[first:] - begins[first]).tolist()))
+        )
     return np.concatenate(found)
 
 

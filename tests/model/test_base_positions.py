@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
+from bigbird_dna.model.base_positions import BaseOffsets, BasePositions, row_groups
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
@@ -68,7 +68,7 @@ def test_a_token_gets_the_sum_over_its_bases(
         torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
         assert not vectors[len(wanted) :].any()
     # Without padding and in groups, as on a CPU, to the last bit.
-    groups = list(bases.groups(tokens=60))
+    groups = list(row_groups(bases.row_tokens, tokens=60))
     assert [number for group in groups for number in range(*group)] == list(range(len(windows)))
     with torch.inference_mode():
         joined = torch.cat([positions(bases.joined(*group)) for group in groups])

@@ -15,7 +15,15 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.kmers import KmerMember, ReadsBases, TokenKmers, filled_bases, kmer_rows, known_bases
+from bigbird_dna.model.kmers import (
+    KmerMember,
+    Pieces,
+    ReadsBases,
+    TokenKmers,
+    cpu_words,
+    gpu_words,
+    kmer_rows,
+)
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.text import TextTokenizer
 from tests.golden.messages import fails
@@ -76,14 +84,15 @@ def test_a_kmer_and_its_reverse_complement_have_one_row_and_all_others_different
         assert sorted(own) == [*range(1, count)] and all(len(words) == 1 for words in own.values())
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 4))
-def test_bases_are_joined_in_the_same_way_without_knowing_their_number(counts: list[int], most: int) -> None:
-    letters = torch.full((len(counts), most), -1, dtype=torch.int32)
-    for row, count in enumerate(counts):
-        letters[row, : min(count, most)] = torch.arange(min(count, most), dtype=torch.int32) % 4
-    short, long = known_bases(letters), filled_bases(letters)
-    assert len(long) == letters.numel() and long[: len(short)].tolist() == short.tolist()
-    assert set(long[len(short) :].tolist()) <= {4}
+@settings(deadline=None, max_examples=30)
+@given(st.lists(DNA, min_size=1, max_size=3), st.integers(1, 8), st.booleans())
+def test_words_for_a_gpu_are_those_for_a_cpu_and_then_none(
+    texts: list[str], k: int, both_strands: bool
+) -> None:
+    ids, pieces = padded(*texts), Pieces.of(TOKENIZER, k, both_strands)
+    (rows, starts), (longer, same) = cpu_words(ids, pieces, k), gpu_words(ids, pieces, k)
+    assert torch.equal(starts, same) and torch.equal(longer[: len(rows)], rows)
+    assert not longer[len(rows) :].any()
 
 
 def random_kmers(k: int = 4) -> TokenKmers:
@@ -170,7 +179,7 @@ def test_a_saved_model_predicts_the_same_bits_in_any_batch(own: Any, tmp_path: A
     model = random_model(TOKENIZER, ENCODER, own, scale=2.0)
     for part in model.network.modules():
         if isinstance(part, KmerMember):
-            part.set_weights(np.random.default_rng(1).normal(size=part.weight[:, 1:].shape))
+            part.set_weights(np.random.default_rng(1).normal(size=part.weight[:, 1:, :-1].shape))
         if isinstance(part, TokenKmers):
             torch.nn.init.normal_(part.weight)
     windows = [random_dna(own.window, seed) for seed in range(9)]
@@ -186,7 +195,7 @@ def test_a_saved_model_predicts_the_same_bits_in_any_batch(own: Any, tmp_path: A
 
 
 def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> None:
-    member = KmerMember(3, 2, margins=(0, 25), both_strands=True)
+    member = KmerMember(3, 2, both_strands=True, margins=(0, 25))
     member.attach(TOKENIZER)
     weights = np.random.default_rng(1).normal(size=(2, member.table_rows - 1, 2)).astype(np.float32)
     member.set_weights(weights)
@@ -210,7 +219,7 @@ def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> N
 def test_a_member_that_was_not_fitted_adds_nothing_and_is_not_trained() -> None:
     model = random_model(TOKENIZER, small_encoder(TOKENIZER.vocabulary), PROMOTER)
     assert isinstance(model.network, Classifier) and model.network.kmer_member is not None
-    assert not model.network.kmer_member.weight.any()
+    assert not model.network.kmer_member.weight[..., :-1].any()
     assert "kmer_member.weight" in model.network.state_dict()
     assert not any(name.startswith("kmer_member") for name, _ in model.network.named_parameters())
 
