@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.markov import known_before, turned_word, words_ending
+from bigbird_dna.baselines.markov import known_before, words_ending
 from bigbird_dna.console import log
 from bigbird_dna.genome import sequence
-from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.genome.sequence import UNKNOWN, canonical_kmers
 
 # Axes: N windows, L bases of a window, F features, T tracks.
 
@@ -68,8 +68,7 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
 
 def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
     """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
-    numbers = np.arange(4**k)
-    canonical = np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[1]
+    canonical = canonical_kmers(k)
     parts = []
     for size in sizes:
         cut = [window[(len(window) - size) // 2 :][:size] for window in windows]

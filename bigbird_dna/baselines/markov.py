@@ -32,7 +32,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.genome.sequence import UNKNOWN, turned_word
 
 # Axes: M spans, those of one `_Shape` computed together; S states.
 
@@ -291,15 +291,6 @@ def known_before(codes: Codes) -> NDArray[np.int64]:
     places = np.arange(len(codes))
     unknown = np.where(codes < UNKNOWN, -1, places)
     return places - np.maximum.accumulate(unknown) if len(codes) else places
-
-
-def turned_word(words: Words, bases: int) -> Words:
-    """The reverse complement of words of `bases`."""
-    found = np.zeros_like(words)
-    for _ in range(bases):
-        found = found * 4 + 3 - words % 4
-        words = words // 4
-    return found
 
 
 def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: bool) -> None:

@@ -42,6 +42,21 @@ def base_codes(text: str) -> NDArray[np.uint8]:
     return _CODES[np.frombuffer(text.encode("ascii"), np.uint8)]
 
 
+def turned_word(words: NDArray[np.int64], bases: int) -> NDArray[np.int64]:
+    """Return the reverse complements of words of `bases` letters; the codes are the digits of a number."""
+    found = np.zeros_like(words)
+    for _ in range(bases):
+        found = found * 4 + 3 - words % 4
+        words = words // 4
+    return found
+
+
+def canonical_kmers(k: int) -> NDArray[np.intp]:
+    """Return, for each k-mer (4^k,), the index of the pair that it forms with its reverse complement."""
+    numbers = np.arange(4**k)
+    return np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[1]
+
+
 def first_bad_letter(raw: bytes) -> int | None:
     """Return the offset of the first byte that is not a DNA letter, or None."""
     bad = raw.translate(None, _ACCEPTED)

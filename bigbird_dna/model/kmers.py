@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes, canonical_kmers
 from bigbird_dna.model.base_positions import bag_sums
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
@@ -30,12 +30,7 @@ def kmer_rows(k: int, both_strands: bool) -> tuple[Tensor, int]:
 
     With `both_strands`, a k-mer and its reverse complement have the same row.
     """
-    numbers = np.arange(4**k)
-    if both_strands:
-        turned, rest = np.zeros_like(numbers), numbers
-        for _ in range(k):
-            turned, rest = turned * 4 + 3 - rest % 4, rest // 4
-        numbers = np.unique(np.minimum(numbers, turned), return_inverse=True)[1]
+    numbers = canonical_kmers(k) if both_strands else np.arange(4**k)
     return torch.from_numpy(numbers.astype(np.int32) + 1), int(numbers.max()) + 2
 
 
