@@ -248,6 +248,7 @@ READERS: dict[str, set[str]] = {
     "promoters.training": {"promoters"},
     "promoters.calibration.negatives": {"windows", "promoters"},
     "promoters.calibration": {"promoters"},
+    "promoters.evaluation.baseline_kmer": {"promoter-baseline", "promoters"},  # k of the ensemble's member
     "promoters.evaluation": {"promoter-baseline"},
     "chromatin.data": {"chromatin-data", "chromatin"},
     "chromatin.model": {"chromatin"},
@@ -255,6 +256,7 @@ READERS: dict[str, set[str]] = {
     "chromatin.calibration": {"chromatin-calibration"},
     "chromatin.evaluation.center_fraction": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.seed": {"chromatin-evaluation", "chromatin-calibration"},
+    "chromatin.evaluation.baseline_kmer": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation": {"chromatin-evaluation"},
     "long_range_arena": {"long-range"},
     "byte_lm": {"density"},

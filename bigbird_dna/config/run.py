@@ -242,12 +242,15 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "promoters": (
         *("seed", "genome", "encoder"),
-        *("promoters.windows", "promoters.model", "promoters.training"),
+        *("promoters.windows", "promoters.model", "promoters.training", "promoters.evaluation.baseline_kmer"),
         *("promoters.calibration.method", "promoters.calibration.negatives"),
     ),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
-    "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
+    "chromatin": (
+        *("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
+        "chromatin.evaluation.baseline_kmer",
+    ),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "chromatin-calibration": (
         *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),

@@ -18,7 +18,8 @@ from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.finetuning.ensembles import FITTED_BINS, BinSample, Members, add_track_member
+from bigbird_dna.finetuning.ensembles import BinSample, Members, add_track_member
+from bigbird_dna.finetuning.evaluation import BASELINE_BINS
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
@@ -159,7 +160,7 @@ class ChromatinObjective:
         (network,) = ensemble.members
         assert isinstance(network, ChromatinNetwork)
         valid, seed = self.data.rows("valid"), self.config.seed
-        learned = sample(self.training, FITTED_BINS, (seed, 8))
+        learned = sample(self.training, BASELINE_BINS, (seed, 8))
         chosen = sample(valid, VALIDATION_BINS, (seed, 9))
         middle = self.bins[[len(self.bins) // 2]]
         alone = self._logits(network, chosen)

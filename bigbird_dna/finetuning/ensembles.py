@@ -24,7 +24,6 @@ from bigbird_dna.model.kmers import KmerMember
 
 # Axes: N windows or bins, F frequencies of k-mers, T tracks; 1 for promoters.
 
-FITTED_BINS = 60_000  # maximum number of training bins that a k-mer regression is fitted to
 _AT_ONCE = 64  # windows whose k-mers are counted at once
 NETWORK, POSITION, KMERS, ENSEMBLE = "network", "position", "kmers", "ensemble"
 

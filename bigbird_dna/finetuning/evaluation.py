@@ -37,7 +37,7 @@ from bigbird_dna.training.initialization import model_files
 KIND = "predicted bins"
 BINS_AT_ONCE = 512
 BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline uses
-BASELINE_BINS = 60_000  # maximum number of training bins that the baseline is fitted to
+BASELINE_BINS = 60_000  # maximum number of training bins that k-mer regressions are fitted to
 
 
 def promoter_baseline(

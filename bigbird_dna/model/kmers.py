@@ -25,13 +25,13 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 
 @lru_cache(maxsize=8)
-def kmer_rows(k: int, both_strands: bool) -> tuple[Tensor, int]:
+def kmer_rows(k: int, both_strands: bool) -> tuple[npt.NDArray[np.int32], int]:
     """Row of a table per number of a k-mer (4^k,), int32 from 1 on, and the number of rows, with row 0.
 
     With `both_strands`, a k-mer and its reverse complement have the same row.
     """
     numbers = canonical_kmers(k) if both_strands else np.arange(4**k)
-    return torch.from_numpy(numbers.astype(np.int32) + 1), int(numbers.max()) + 2
+    return numbers.astype(np.int32) + 1, int(numbers.max()) + 2
 
 
 class Pieces(NamedTuple):
@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
         codes[np.arange(codes.shape[1]) < lengths[:, None]] = base_codes("".join(letters))
         # The number of a k-mer with an N is at least 4^k.
         codes[codes == UNKNOWN] = 4**k
-        rows = np.append(kmer_rows(k, both_strands)[0], 0).astype(np.int32)
+        rows = np.append(kmer_rows(k, both_strands)[0], np.int32(0))
         return cls(*map(torch.from_numpy, (codes, lengths, rows)))
 
 
