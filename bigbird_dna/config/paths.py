@@ -97,9 +97,10 @@ class RunPaths:
         """Model directory by window length in bp and index in the ensemble."""
         return self.results / f"models/chromatin-{window}-{member}"
 
-    def chromatin_predictions(self, window: int | str) -> Path:
-        """Probabilities of the test bins, predicted by models of a window length."""
-        return self.results / f"chromatin/predictions-{window}.npy"
+    def chromatin_predictions(self, window: int | str, part: str = "") -> Path:
+        """Probabilities of the test bins, predicted by models of a window length; `part` "-network": by the
+        networks of ensembles alone."""
+        return self.results / f"chromatin/predictions-{window}{part}.npy"
 
     def scored_variants(self, kind: str = "") -> Path:
         """Scored variants; `kind` "random-": random variants, "kmers-": scored by the k-mer baseline."""

@@ -21,8 +21,9 @@ PREDICTIONS = Schema.of(
     "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
 )
 COLUMNS = tuple(PREDICTIONS.names)
-# Optional column: the fraction of the window's bases in protein-coding sequence (CDS).
-CODING = "coding"
+# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), and the probability
+# from the network of an ensemble alone.
+CODING, NETWORK = "coding", "network"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
@@ -30,7 +31,7 @@ HALF = 0.5
 # Splits of the extra negatives, which are used only for calibration and its metrics.
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
-# Names of the predictors that a report compares.
+# Names of the predictors that a report compares, besides `NETWORK`.
 MODEL, CONTROL = "model", "control"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
@@ -101,12 +102,12 @@ class CalibrationRows(NamedTuple):
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
-    With `further`, also read its extra negatives, several of which may come from one window. The column
-    `coding` is kept if the file has it.
+    With `further`, also read its extra negatives, several of which may come from one window. The columns
+    `coding` and `network` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    optional = [CODING] if CODING in frame.columns else []
+    optional = [name for name in (CODING, NETWORK) if name in frame.columns]
     frame = frame[[*COLUMNS, *optional]].reset_index(drop=True)
     for name in COLUMNS:
         _refuse(path, frame, name, frame[name].isna(), "is a missing value")
@@ -139,6 +140,7 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
 def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -> AlignedPredictions:
     """Align the predictors of `files` (name → prediction file) on the windows of `negative_set`.
 
+    The network of an ensemble is a further predictor, after the model.
     `DataError` names the file that differs from the first one, and the window.
     """
     frames = {name: read_predictions(path, split) for name, path in files.items()}
@@ -149,6 +151,11 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
             raise DataError(f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}")
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
             raise DataError(_difference(files[first_name], first, files[name], frame))
+    scores = {}
+    for name, frame in frames.items():
+        scores[name] = frame["probability"].to_numpy(np.float64)
+        if name == MODEL and NETWORK in frame:
+            scores[NETWORK] = frame[NETWORK].to_numpy(np.float64)
     known = (frame[CODING] for frame in frames.values() if CODING in frame and frame[CODING].notna().any())
     coding = next(known, None)
     return AlignedPredictions(
@@ -156,7 +163,7 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
         first["label"].to_numpy(dtype=np.int64),
         first["pair"].to_numpy(dtype=np.int64),
         blocks_of(first),
-        {name: frame["probability"].to_numpy(dtype=np.float64) for name, frame in frames.items()},
+        scores,
         None if coding is None else coding.to_numpy(dtype=np.float64),
     )
 

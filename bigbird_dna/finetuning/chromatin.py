@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import ChromatinConfig, stage_values
-from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.finetuning.ensembles import BinSample, Members, add_track_member
-from bigbird_dna.finetuning.evaluation import BASELINE_BINS
+from bigbird_dna.finetuning.ensembles import Members, add_track_member
+from bigbird_dna.finetuning.evaluation import BASELINE_BINS, fit_baseline
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import median_auroc
-from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centered_bins, pad, whole_bins
+from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
@@ -80,7 +79,7 @@ class ChromatinObjective:
         positions: int,
         world: World,
     ) -> None:
-        self.data, self.tokenizer = data, tokenizer
+        self.data, self.reference, self.tokenizer = data, reference, tokenizer
         self.bases = PackedReference(reference)
         self.threads = torch.get_num_threads()  # read in this thread: another one makes the batches
         self.config, self.draws = config.training, BinDraws(data, config)
@@ -146,30 +145,22 @@ class ChromatinObjective:
     def _logits(self, network: nn.Module, bins: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         """Return the logits (n, T) of bins, on one strand."""
         batch_size, pad_id = min(16, self.config.batch_size), self.tokenizer.pad_id
-        rows = self._rows(bins, self.bins)
-        return row_logits(network, rows, 1, pad_id, batch_size, self.world.device)[:, 0]
-
-    def _rows(self, bins: npt.NDArray[np.intp], shown: npt.NDArray[np.int64]) -> BinRows:
-        """Return the tokens of the windows around bins, and those of the bins at the places `shown` (K,)."""
         sequences = [self.bases.fetch(window) for window in self.data.windows(self.window, bins)]
-        starts = np.broadcast_to(shown, (len(sequences), len(shown)))
-        return bin_rows(self.tokenizer, sequences, starts, self.data.bin_size, self.positions, self.threads)
+        starts = np.broadcast_to(self.bins, (len(sequences), len(self.bins)))
+        rows = bin_rows(self.tokenizer, sequences, starts, self.data.bin_size, self.positions, self.threads)
+        return row_logits(network, rows, 1, pad_id, batch_size, self.world.device)[:, 0]
 
     def add_member(self, ensemble: ChromatinEnsemble) -> Members:
         """Fit the k-mer regressions of the only network of an ensemble, see `add_track_member`."""
         (network,) = ensemble.members
-        assert isinstance(network, ChromatinNetwork)
-        valid, seed = self.data.rows("valid"), self.config.seed
+        assert isinstance(network, ChromatinNetwork) and network.ensemble is not None
+        assert network.ensemble.kmers is not None
+        data, seed, k = self.data, self.config.seed, network.ensemble.kmers.k
         learned = sample(self.training, BASELINE_BINS, (seed, 8))
-        chosen = sample(valid, VALIDATION_BINS, (seed, 9))
-        middle = self.bins[[len(self.bins) // 2]]
-        alone = self._logits(network, chosen)
-        known, held_out = (
-            BinSample(self._rows(rows, middle), self.data.labels.rows(rows)) for rows in (learned, chosen)
-        )
-        log(f"k-mer regressions: {len(learned):,} bins, {len(self.data.tracks):,} tracks")
-        weight, pad_id = self.config.positive_weight, self.tokenizer.pad_id
-        return add_track_member(network, known, held_out, alone, weight, pad_id)
+        valid = sample(data.rows("valid"), VALIDATION_BINS, (seed, 9))
+        regressions = fit_baseline(data, self.reference, k, learned, valid).regressions
+        logits, labels = partial(self._logits, network, valid), data.labels.rows(valid)
+        return add_track_member(network.ensemble, regressions, logits, labels, self.config.positive_weight)
 
 
 def held_out_metrics(

@@ -1,12 +1,12 @@
 """Ensembles of a trained network with regressions fitted to the same windows: `position`, and k-mers.
 
-Regressions are fitted to the network's training windows. The members' weights, and an intercept, are fitted
-to the validation windows and merged into the weights: an ensemble is saved and used like a network alone.
+Regressions are fitted to the network's training windows; the members' weights, and an intercept, to the
+validation windows. All are part of the network's weights: an ensemble is saved and used like a network alone.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +14,15 @@ import torch
 
 from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
-from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log
+from bigbird_dna.data.predictions import NETWORK, POSITION
 from bigbird_dna.metrics.auroc import median_auroc
-from bigbird_dna.model.batching import BinRows, pad
-from bigbird_dna.model.heads import ChromatinNetwork, Classifier
-from bigbird_dna.model.kmers import KmerMember
+from bigbird_dna.model.ensemble import EnsembleSum
 
-# Axes: N windows or bins, F frequencies of k-mers, T tracks; 1 for promoters.
+# Axes: N windows or bins, T tracks; 1 for promoters.
 
-_AT_ONCE = 64  # windows whose k-mers are counted at once
-NETWORK, POSITION, KMERS, ENSEMBLE = "network", "position", "kmers", "ensemble"
+KMERS, ENSEMBLE = "kmers", "ensemble"  # further names of members: `NETWORK`, `POSITION`
 
 Floats = npt.NDArray[np.floating]
 
@@ -98,85 +95,52 @@ class LabeledSequences(Protocol):
 
 
 def add_promoter_members(
-    network: Classifier,
-    learned: LabeledSequences,
-    valid: LabeledSequences | None,
-    predict: Callable[[list[str]], Floats],
-    seed: int,
+    ensemble: EnsembleSum, learned: LabeledSequences, valid: LabeledSequences | None, alone: Floats, seed: int
 ) -> Members:
-    """Fit a promoter classifier's members to its training windows, and their weights to validation windows.
+    """Fit an ensemble's regressions to the training windows of its network, and the members' weights to
+    validation windows, for which `alone` (N,) are the probabilities of the network.
 
-    Without validation windows all weights are equal. `predict` returns the probabilities (N,) of the network
-    alone; `seed` determines the choice of the regressions' penalties.
+    Without validation windows all weights are equal. `seed` determines the choice of the penalties.
     """
     fitted: dict[str, PositionLogistic | KmerLogistic] = {}
-    if network.position_member is not None:
+    if ensemble.position is not None:
         fitted[POSITION] = PositionLogistic(seed).fit(learned.sequences, learned.labels)
-    if network.kmer_member is not None:
-        fitted[KMERS] = KmerLogistic(network.kmer_member.k, seed).fit(learned.sequences, learned.labels)
+    if ensemble.kmers is not None:
+        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(learned.sequences, learned.labels)
     members = Members.equal((NETWORK, *fitted))
     if valid is not None:
-        logits = {NETWORK: log_odds(predict(valid.sequences))[:, None]}
+        logits = {NETWORK: log_odds(alone)[:, None]}
         logits |= {name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()}
         members = fit_members(logits, valid.labels[:, None])
-    offset = sum(members.weights[name] * one.intercept for name, one in fitted.items())
-    _scale(network, members.weights[NETWORK], np.array([members.intercept + offset]))
-    for name, part in ((POSITION, network.position_member), (KMERS, network.kmer_member)):
+    ensemble.weight.fill_(members.weights[NETWORK])
+    ensemble.intercept.fill_(
+        members.intercept + sum(members.weights[name] * one.intercept for name, one in fitted.items())
+    )
+    for name, part in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
         if part is not None:
             part.set_weights(members.weights[name] * fitted[name].coefficients)
     return members
 
 
-class BinSample(NamedTuple):
-    """Tokens of windows around bins, and the labels (N, T) of the bins."""
-
-    rows: BinRows  # one bin each
-    labels: npt.NDArray[np.uint8]
-
-
 def add_track_member(
-    network: ChromatinNetwork,
-    learned: BinSample,
-    valid: BinSample,
-    alone: Floats,
+    ensemble: EnsembleSum,
+    regressions: KmerTracks,
+    logits: Callable[[], Floats],
+    labels: npt.NDArray[np.integer],
     positive_weight: float,
-    pad_id: int,
 ) -> Members:
-    """Fit a chromatin network's k-mer regressions to training bins, and the members' weights, which are the
-    same for all tracks, to validation bins. `alone` are the log-odds (N, T) of the network for them.
+    """Add k-mer regressions to an ensemble, and fit the members' weights, which are the same for all tracks,
+    to validation bins with `labels` (N, T). `logits` returns the log-odds (N, T) of the ensemble for them.
 
     Positive labels have the weight of the network's training, so that log-odds keep their meaning.
     """
-    member = network.kmer_member
-    assert member is not None
-    held_out = _frequencies(member, valid.rows, pad_id)
-    features = _frequencies(member, learned.rows, pad_id)
-    regressions = KmerTracks().fit(features, learned.labels, held_out, valid.labels)
+    assert ensemble.kmers is not None
     coefficients, bias = regressions.coefficients()
-    predicted = held_out @ coefficients + bias
-    members = fit_members({NETWORK: alone, KMERS: predicted}, valid.labels, positive_weight)
-    _scale(network, members.weights[NETWORK], members.intercept + members.weights[KMERS] * bias)
-    member.set_weights(members.weights[KMERS] * coefficients)
+    alone = logits()
+    ensemble.kmers.set_weights(coefficients)
+    predicted = logits() - alone + bias
+    members = fit_members({NETWORK: alone, KMERS: predicted}, labels, positive_weight)
+    ensemble.weight.fill_(members.weights[NETWORK])
+    ensemble.intercept.copy_(torch.from_numpy(members.intercept + members.weights[KMERS] * bias))
+    ensemble.kmers.set_weights(members.weights[KMERS] * coefficients)
     return members
-
-
-def _scale(network: Classifier | ChromatinNetwork, weight: float, offset: Floats) -> None:
-    with torch.no_grad():
-        bias = network.output.bias
-        network.output.weight.mul_(weight)
-        bias.mul_(weight).add_(torch.from_numpy(offset.astype(np.float32)).to(bias.device))
-
-
-def _frequencies(member: KmerMember, rows: BinRows, pad_id: int) -> npt.NDArray[np.float32]:
-    """Frequencies (N, F) of k-mers in the regions of each window's bin."""
-    count, device = member.table_rows, next(member.buffers()).device
-    found = np.zeros((len(rows.ids), len(member.margins), count - 1), np.float32)
-    for some in blocks(len(rows.ids), _AT_ONCE):
-        ids, _ = pad([rows.ids[number] for number in some], pad_id)
-        regions = member.regions(ids.to(device), torch.from_numpy(rows.spans[some]))
-        for region, (kmers, starts) in enumerate(regions):
-            sizes = np.diff(starts.cpu().numpy(), append=len(kmers))
-            lines = np.repeat(np.arange(len(some)) * count, sizes) + kmers.cpu().numpy()
-            counts = np.bincount(lines, minlength=len(some) * count).reshape(-1, count)[:, 1:]
-            found[some, region] = counts / counts.sum(1, keepdims=True).clip(1)
-    return found.reshape(len(found), -1)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.inference import choose_device, inference
+from bigbird_dna.model.settings import KMER_WINDOW
 from bigbird_dna.training.initialization import model_files
 
 # Axes: n bins, T tracks.
 
 KIND = "predicted bins"
 BINS_AT_ONCE = 512
-BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline uses
 BASELINE_BINS = 60_000  # maximum number of training bins that k-mer regressions are fitted to
 
 
@@ -163,19 +165,19 @@ def _features(
     return np.concatenate([window_features(texts, sizes, k) for texts in parts])
 
 
-def fit_baseline(config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference) -> KmerModel:
-    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track."""
-    sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
-    training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
-    valid = data.rows("valid")
+def fit_baseline(data: ChromatinData, reference: Reference, k: int, training: Rows, valid: Rows) -> KmerModel:
+    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track.
+
+    The regressions are fitted to the bins `training`; their penalties are chosen on `valid`.
+    """
+    sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
     if not len(valid):
         raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
-    log(f"k-mer regression: {len(training):,} bins, {len(data.tracks):,} tracks")
+    log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
     known, held_out = (
-        (_features(data, reference, rows, sizes, config.baseline_kmer), data.labels.rows(rows))
-        for rows in (training, valid)
+        (_features(data, reference, rows, sizes, k), data.labels.rows(rows)) for rows in (training, valid)
     )
-    return KmerModel.of(KmerTracks().fit(*known, *held_out), sizes, config.baseline_kmer, data.tracks)
+    return KmerModel.of(KmerTracks().fit(*known, *held_out), sizes, k, data.tracks)
 
 
 def baseline_bins(
@@ -193,6 +195,7 @@ def evaluate_models(
     reference: Path,
     output: Path,
     labels: Path | None = None,
+    network_alone: bool = False,
     shard: str | None = None,
     precision: str = "float32",
     batch_size: int = 16,
@@ -201,8 +204,9 @@ def evaluate_models(
     """Write the models' mean probabilities (n, T) for the test bins of a data set as `.npy`.
 
     `labels` is an output directory for these bins and their labels, `bins.parquet` and `labels.npz`; None:
-    not written. With `shard`, e.g. "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
-    Output paths are checked before prediction starts.
+    not written. With `network_alone`, models predict without the regressions of ensembles. With `shard`,
+    e.g. "3/8", `output` is the file of one shard of the bins, for `merge_shards`. Output paths are checked
+    before prediction starts.
     """
     check_at_least_one({"batch_size": batch_size})
     computing = inference(precision, choose_device(device))
@@ -213,7 +217,9 @@ def evaluate_models(
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
-    with computing:
+    with computing, ExitStack() as stack:
+        for model in loaded if network_alone else ():
+            stack.enter_context(networks_alone(model.network))
         values = predict_bins(
             loaded,
             bins,
@@ -229,6 +235,7 @@ def evaluate_models(
     files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
     chosen = config.model_dump(mode="json", include={"test_bins", "center_fraction", "seed"})
     chosen |= {} if precision == "float32" else {"precision": precision}
+    chosen |= {"network_alone": True} if network_alone else {}
     shape = [len(rows), len(bins.tracks)]
     job = {"content": contents(genome.path, *files), "evaluation": chosen, "shape": shape}
     with write_shard(output, KIND, part, job) as writer:
@@ -265,7 +272,8 @@ def evaluate_baseline(
     check_output(model, [data, reference])
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
     genome = Reference(reference)
-    baseline = fit_baseline(config, bins, genome)
+    training = sample(bins.rows("train"), BASELINE_BINS, (config.seed, 8))
+    baseline = fit_baseline(bins, genome, config.baseline_kmer, training, bins.rows("valid"))
     _write(output, baseline_bins(baseline, bins, genome, rows), labels, bins, rows)
     if model is not None:
         baseline.write(model)

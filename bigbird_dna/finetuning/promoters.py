@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
+from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
     Origin,
     WindowSet,
@@ -274,18 +275,27 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
         model, world = self.model(trained), trained.world
         assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, PromoterObjective)
-        alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
+        probabilities = partial(model.window_probabilities, batch_size=64, device=world.device.type)
 
         def predict(windows: list[str]) -> npt.NDArray[np.float32]:
-            return world.divide(windows, alone)
+            return world.divide(windows, probabilities)
 
-        members = None
-        if self.settings.ensemble or self.settings.ensemble_kmers:
-            # The control must not use true labels.
-            valid = None if self.shuffle_labels else self._windows("valid")
-            learned, network = trained.objective.windows, model.network
-            members = add_promoter_members(network, learned, valid, predict, self.config.seed)
-        return held_out_predictions(self.windows, self.sequences, predict), members
+        predictions = held_out_predictions(self.windows, self.sequences, predict)  # of the network alone
+        assert isinstance(model.network, Classifier)
+        if model.network.ensemble is None:
+            return predictions, None
+        alone = predictions["probability"]
+        # The control must not use true labels.
+        valid = None if self.shuffle_labels else self._windows("valid")
+        members = add_promoter_members(
+            model.network.ensemble,
+            trained.objective.windows,
+            valid,
+            alone[predictions["split"] == "valid"].to_numpy(),
+            self.config.seed,
+        )
+        predictions = held_out_predictions(self.windows, self.sequences, predict)
+        return predictions.assign(**{NETWORK: alone}), members
 
     def write(
         self,

@@ -20,11 +20,12 @@ from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, UsageError, check_fraction
-from bigbird_dna.finetuning.evaluation import BASELINE_WINDOW, held_out_rows, write_predictions
+from bigbird_dna.finetuning.evaluation import held_out_rows, write_predictions
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.similarity import Nearest, SequenceWindows, aligned_pairs
+from bigbird_dna.model.settings import KMER_WINDOW
 
 ORIENTATION = "orientation"
 SIMILAR = "similar"
@@ -196,5 +197,5 @@ def _compared_window(data: ChromatinData, window: int | None) -> int:
     """Return the window size in bp for the comparison of bins; None: 1,000, or the bin size if larger."""
     size = data.bin_size
     if window is None:
-        return max(BASELINE_WINDOW - (BASELINE_WINDOW - size) % 2, size)
+        return max(KMER_WINDOW - (KMER_WINDOW - size) % 2, size)
     return checked_window(window, size)

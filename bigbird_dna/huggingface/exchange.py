@@ -8,6 +8,7 @@ named in `auto_map`: no code of a checkpoint is ever executed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +45,7 @@ from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (
     SETTINGS,
@@ -207,12 +209,12 @@ def export_huggingface(path: Path, output: Path) -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
     A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
-    promoter. The tokenizer is included, in files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird
-    does not support a feature of the model.
+    promoter; of an ensemble, the network is exported without its regressions. The tokenizer is included, in
+    files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird does not support a feature of the model.
     """
     path = find_model(path)
     check_directory(output, [path])
-    model = load(path)
+    model = _network_alone(load(path), path)
     remembered = _remembered(model, path)
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
@@ -242,6 +244,21 @@ def export_huggingface(path: Path, output: Path) -> str:
             "differ from this model's"
         )
     return architecture.name
+
+
+def _network_alone(model: LoadedModel, path: Path) -> LoadedModel:
+    """The network of a promoter ensemble as a model; other models are returned unchanged."""
+    network, settings = model.network, model.settings
+    if not isinstance(network, Classifier) or network.ensemble is None:
+        return model
+    assert isinstance(settings, PromoterSettings)
+    log(
+        f"{path}: the model is an ensemble; its network is exported without the regressions. Its "
+        "probabilities are those of the row 'network' in a report, not those of the ensemble"
+    )
+    network.ensemble = None
+    settings = settings.model_copy(update={"ensemble": False, "ensemble_kmers": 0})
+    return replace(model, settings=settings)
 
 
 def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
@@ -274,11 +291,10 @@ def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], pa
     settings = model.settings
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
         raise ModelError(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
-    if isinstance(settings, PromoterSettings) and (settings.offsets is not None or settings.ensemble_kmers):
+    if isinstance(settings, PromoterSettings) and settings.base_positions:
         raise ModelError(
-            f"{path}: HuggingFace's BigBird supports neither base positions nor ensembles. To export a "
-            "promoter model, train it with promoters.model.base_positions: false and "
-            "promoters.model.ensemble: false"
+            f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
+            "train it with promoters.model.base_positions: false"
         )
     if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
         raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")

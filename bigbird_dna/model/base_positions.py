@@ -164,28 +164,6 @@ class BasePositions(nn.Module):
         return bag_sums(self.weight, bases.rows, bases.starts)
 
 
-class PositionMember(nn.Module):
-    """The `position` baseline as an ensemble member: the log-odds that each base of a window adds.
-
-    It is fitted separately, not by gradients, and zero until `set_weights` is called.
-    """
-
-    weight: Tensor  # (rows of W,)
-
-    def __init__(self, offsets: BaseOffsets) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(offsets.count))
-
-    def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
-        """Set the log-odds (window, 4) of A, C, G, T at each offset."""
-        values = torch.from_numpy(coefficients.astype(np.float32)).flatten()
-        self.weight[1:] = values.to(self.weight.device)
-
-    def forward(self, bases: BaseBatch) -> Tensor:
-        """Log-odds (B, 1) of windows."""
-        return bag_sums(self.weight[:, None], bases.rows, bases.begins)
-
-
 def bag_sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """Sums of rows of W from each start up to the next one, (…, D); starts must be ascending."""
     # Row 0 must remain zero and gets no gradient. Without gradients torch is faster if no row is excluded.

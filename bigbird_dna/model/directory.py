@@ -152,6 +152,7 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 settings.bin_layers,
                 settings.head,
                 settings.ensemble_kmers,
+                settings.kmer_margin,
             )
         case PromoterSettings():
             return Classifier(

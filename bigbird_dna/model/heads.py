@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms, PositionMember
+from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms
 from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.ensemble import EnsembleSum, KmerMember, PositionMember
 from bigbird_dna.model.input_embeddings import initialize, rotation
 from bigbird_dna.model.kernels import ACTIVATIONS
-from bigbird_dna.model.kmers import KmerMember
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 LEAST_ROWS = 8
@@ -100,8 +100,8 @@ class PretrainingNetwork(nn.Module):
 class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    With `offsets` the inputs are aligned windows and tokens have `BasePositions`; with `member` the log-odds
-    of a `PositionMember` are added to the single output's logit, with `kmers` those of a `KmerMember`.
+    With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
+    with a `PositionMember` has one output; `kmers` is the k of an ensemble's `KmerMember`, 0 for none.
     """
 
     def __init__(
@@ -118,12 +118,14 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.base_positions = self.position_member = None
+        self.base_positions = self.ensemble = position = None
         if offsets is not None and base_positions:
             self.base_positions = BasePositions(offsets, config.hidden)
         if offsets is not None and member:
-            self.position_member = PositionMember(offsets)
-        self.kmer_member = KmerMember(kmers, outputs, both_strands=False) if kmers else None
+            position = PositionMember(offsets)
+        if position is not None or kmers:
+            words = KmerMember(kmers, outputs, both_strands=False) if kmers else None
+            self.ensemble = EnsembleSum(outputs, position, words)
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
@@ -152,18 +154,15 @@ class Classifier(nn.Module):
         else:
             copies = -(-LEAST_ROWS // max(1, len(pooled)))
             logits = self._head(torch.cat([pooled] * copies))[: len(pooled)]
-        return logits if terms.logits is None else logits + terms.logits
+        return logits if self.ensemble is None else self.ensemble(logits, terms.logits)
 
     def base_terms(self, ids: Tensor, bases: BaseBatch | None = None) -> BaseTerms:
         """The terms added for the bases of the tokens."""
         embeddings = logits = None
         if self.base_positions is not None and bases is not None:
             embeddings = self.base_positions(bases)
-        if self.position_member is not None and bases is not None:
-            logits = self.position_member(bases)
-        if self.kmer_member is not None and not self.training:  # fitted after training
-            kmers = self.kmer_member(ids)
-            logits = kmers if logits is None else logits + kmers
+        if self.ensemble is not None:
+            logits = self.ensemble.added(ids, bases=bases)
         return BaseTerms(embeddings, logits)
 
     def _head(self, pooled: Tensor) -> Tensor:
@@ -238,7 +237,6 @@ def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
 # The chromatin network: one logit per track, for one bin or several adjacent ones.
 
 
-KMER_MARGIN = 400  # bp; with a bin of 200 bp, 1 kb
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths of 6 to 600 bins
 
 
@@ -250,8 +248,8 @@ class ChromatinNetwork(nn.Module):
     several bins; a mean alone hides a site of three tokens among fifty. `bin_layers`, for "bin" only, are
     layers of full attention across the bins, between pooling and head: they connect a site with every bin in
     one step. `head` "linear" (as in the paper) is one layer on the pooled vector; "dense", required by bin
-    layers, adds a hidden layer. With `kmers`, the log-odds of a `KmerMember` are added: of the k-mers in the
-    tokens of a bin, and of those up to `KMER_MARGIN` bp around them.
+    layers, adds a hidden layer. With `kmers`, their k, the network is in an ensemble with a `KmerMember` that
+    reads the k-mers in the tokens of a bin, and those up to `kmer_margin` bp around them.
     """
 
     def __init__(
@@ -262,13 +260,15 @@ class ChromatinNetwork(nn.Module):
         bin_layers: int = 0,
         head: Head = "dense",
         kmers: int = 0,
+        kmer_margin: int = 0,
     ) -> None:
         super().__init__()
         hidden = config.hidden
         self.encoder = Encoder(config)
-        self.kmer_member = None
+        self.ensemble = None
         if kmers:
-            self.kmer_member = KmerMember(kmers, tracks, both_strands=True, margins=(0, KMER_MARGIN))
+            words = KmerMember(kmers, tracks, both_strands=True, margins=(0, kmer_margin))
+            self.ensemble = EnsembleSum(tracks, None, words)
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
         self.dense = nn.Linear(width, hidden) if head == "dense" else None
@@ -293,10 +293,8 @@ class ChromatinNetwork(nn.Module):
         )  # (B, K, D)
         if self.bins is not None:
             inner = self.bins(inner)
-        logits = self.output(self.dropout(inner))
-        if self.kmer_member is not None and not self.training:  # fitted after training
-            logits = logits + self.kmer_member(ids, spans)
-        return logits  # type: ignore[no-any-return]
+        logits: Tensor = self.output(self.dropout(inner))
+        return logits if self.ensemble is None else self.ensemble(logits, self.ensemble.added(ids, spans))
 
 
 class BinLayers(nn.Module):
@@ -341,10 +339,12 @@ class ChromatinEnsemble(nn.Module):
         bin_layers: int = 0,
         head: Head = "dense",
         kmers: int = 0,
+        kmer_margin: int = 0,
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            ChromatinNetwork(config, tracks, pooling, bin_layers, head, kmers) for _ in range(members)
+            ChromatinNetwork(config, tracks, pooling, bin_layers, head, kmers, kmer_margin)
+            for _ in range(members)
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:

@@ -2,15 +2,14 @@
 
 A small network learns exact motifs slowly, because a motif is divided into tokens in several ways. K-mer
 counts show motifs at once. `TokenKmers` adds to each token's embedding the vectors of the k-mers around its
-bases; `KmerMember` adds the log-odds of a separately fitted regression on k-mer frequencies.
+bases; `ensemble.KmerMember` adds the log-odds of a separately fitted regression on k-mer frequencies.
 
 Special tokens are read as one N. A k-mer that touches an N or the end of the input counts nothing. Thus, no
 k-mer contains a base of a masked token.
 
-Shapes: B batch, L tokens, S bases of all rows, D hidden width, K bins, T outputs, R regions.
+Shapes: B batch, L tokens, S bases of all rows, D hidden width.
 """
 
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -143,57 +142,3 @@ class TokenKmers(ReadsBases):
         """Token ids (B, L) → (B, L, D)."""
         words = self.words(ids)
         return bag_sums(self.weight, words.rows, words.starts)[:, :-1]
-
-
-class KmerMember(ReadsBases):
-    """A regression on k-mer frequencies as an ensemble member: the log-odds, up to a constant.
-
-    Without `margins`, the frequencies are those in a row; with them, those in a range of tokens, extended by
-    each of `margins` bp at both ends. The member is fitted separately, not by gradients, and zero until
-    `set_weights` is called.
-    """
-
-    weight: Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer, to count them
-
-    def __init__(self, k: int, outputs: int, both_strands: bool, margins: Sequence[int] = ()) -> None:
-        super().__init__(k, both_strands)
-        self.margins = tuple(margins)
-        weight = torch.zeros(max(1, len(margins)), self.table_rows, outputs + 1)
-        weight[:, 1:, -1] = 1
-        self.register_buffer("weight", weight)
-
-    def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
-        """Set the log-odds per frequency of each k-mer in each region, (R · (rows − 1) · T,) in any shape."""
-        own = self.weight[:, 1:, :-1]
-        own.copy_(torch.from_numpy(coefficients.astype(np.float32)).view(own.shape))
-
-    def regions(self, ids: Tensor, spans: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the rows of the k-mers of each region of all ranges, and their starts (B K,) among them.
-
-        `spans` (B, K, 2), on the CPU, are a range's first token and the one after its last.
-        """
-        words = self.words(ids)
-        starts, batch = words.starts.cpu().numpy(), len(ids)
-        edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(-1, 2)  # bases
-        begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
-        for margin in self.margins:
-            first = np.maximum(edges[:, 0] - margin, begins)
-            sizes = np.minimum(edges[:, 1] + margin, ends) - first
-            offsets = np.cumsum(sizes) - sizes
-            places = np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
-            rows = words.rows[torch.from_numpy(places).to(ids.device)]
-            yield rows, torch.from_numpy(offsets.astype(np.int32)).to(ids.device)
-
-    def forward(self, ids: Tensor, spans: Tensor | None = None) -> Tensor:
-        """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2); None: (B, T) of rows."""
-        if spans is None:
-            words = self.words(ids)
-            return _mean(bag_sums(self.weight[0], words.rows, words.starts[:, 0]))
-        regions = zip(self.weight, self.regions(ids, spans), strict=True)
-        means = [_mean(bag_sums(weight, *region)) for weight, region in regions]
-        return torch.stack(means).sum(0).view(*spans.shape[:2], -1)
-
-
-def _mean(sums: Tensor) -> Tensor:
-    """Sums (…, T + 1), of which the last is the number of k-mers → means (…, T)."""
-    return sums[..., :-1] / sums[..., -1:].clamp_min(1)

@@ -208,7 +208,8 @@ def promoter_probabilities(
 
         return run_rows(network, ids_of_rows, run, pad_id=pad_id, batch_size=batch_size, device=device)
 
-    reads_kmers = isinstance(network, Classifier) and network.kmer_member is not None
+    ensemble = network.ensemble if isinstance(network, Classifier) else None
+    reads_kmers = ensemble is not None and ensemble.kmers is not None
     if bases is None and (device.type != "cpu" or not reads_kmers):
         return predicted(rows.ids, lambda chosen, tokens: None)
     if bases is not None and device.type != "cpu":

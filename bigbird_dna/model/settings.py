@@ -121,6 +121,10 @@ class NamedTrack(BaseModel):
     group: str
 
 
+KMER_WINDOW = 1000
+"""The wider of the two windows around a bin whose k-mers regressions read, in bp; the other is the bin."""
+
+
 class ChromatinSettings(Settings):
     """Settings of a chromatin model: its window, the window's central bin, and its tracks."""
 
@@ -139,6 +143,11 @@ class ChromatinSettings(Settings):
         if self.head == "linear" and self.bin_layers:
             raise ValueError("head linear does not support bin layers")
         return self
+
+    @property
+    def kmer_margin(self) -> int:
+        """The bp on both sides of a bin that are in the wider window of k-mer regressions."""
+        return max(KMER_WINDOW - self.bin, 0) // 2
 
     @property
     def track_list(self) -> list[Track]:

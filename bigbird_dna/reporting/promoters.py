@@ -16,6 +16,7 @@ from bigbird_dna.data.predictions import (
     CONTROL,
     KMER,
     MODEL,
+    NETWORK,
     ORF,
     POSITION,
     PROMOTER_BASELINES,
@@ -49,6 +50,7 @@ from bigbird_dna.reporting.result import (
     ORANGE,
     PALE,
     PURPLE,
+    SKY,
     VERMILION,
     interval,
     panels,
@@ -83,7 +85,8 @@ def promoter_report(
 
     Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
     the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
-    (Parquet) are given by negative set, those of `baselines` by negative set and baseline. If
+    (Parquet) are given by negative set, those of `baselines` by negative set and baseline. An ensemble's
+    network alone is a further predictor. If
     `calibration.json` is in the directory of a file in `sets`, as in a model directory, calibrated
     probabilities are evaluated too. `controls` are the predictions of models trained on shuffled labels, each
     with its own permutation. `UsageError` for a baseline or control of a negative set not in `sets`.
@@ -170,6 +173,7 @@ class _PlotStyle(NamedTuple):
 
 STYLES = {
     MODEL: _PlotStyle("model", BLUE, "-"),
+    NETWORK: _PlotStyle("network alone", SKY, (0, (8, 2))),
     KMER: _PlotStyle("k-mer regression", VERMILION, (0, (5, 2))),
     POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
     ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),

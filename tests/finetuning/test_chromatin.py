@@ -19,6 +19,7 @@ from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, 
 from bigbird_dna.finetuning.evaluation import (
     baseline_bins,
     evaluate_baseline,
+    evaluate_models,
     fit_baseline,
     held_out_rows,
     predict_bins,
@@ -137,7 +138,8 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
-    fitted = fit_baseline(settings().chromatin.evaluation, made.data, made.reference)
+    parts = (made.data.rows(split) for split in ("train", "valid"))
+    fitted = fit_baseline(made.data, made.reference, 4, *parts)
     baseline = baseline_bins(fitted, made.data, made.reference, rows)
     assert lowest(labels, baseline) > 0.7
 
@@ -172,9 +174,28 @@ def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None
         score_variants(made.home / "none", tmp_path / "x.vcf", files["reference"], out)
 
 
-def test_calibration_corrects_a_weighted_training(made: Made, tmp_path: Path) -> None:
-    config, model_dir = settings(model={"ensemble": False}), tmp_path / "model"
-    train_model(made, model_dir, config)
+@pytest.fixture(scope="module")
+def alone_dir(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("alone") / "model"
+    train_model(made, path, settings(model={"ensemble": False}))
+    return path
+
+
+def test_the_network_of_an_ensemble_predicts_as_if_trained_alone(
+    made: Made, model_dir: Path, alone_dir: Path, tmp_path: Path
+) -> None:
+    files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
+    config, values = settings().chromatin.evaluation, []
+    for model, alone in ((model_dir, False), (model_dir, True), (alone_dir, False)):
+        evaluate_models([model], config, output=tmp_path / "found.npy", network_alone=alone, **files)
+        values.append(np.load(tmp_path / "found.npy"))
+    both, part, own = values
+    assert np.array_equal(part, own)
+    assert np.abs(both - own).max() > 0.01
+
+
+def test_calibration_corrects_a_weighted_training(made: Made, alone_dir: Path, tmp_path: Path) -> None:
+    config, model_dir = settings(model={"ensemble": False}), alone_dir
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)
     assert found.fitted_on["contigs"] == ["b"]

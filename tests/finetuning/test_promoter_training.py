@@ -22,7 +22,7 @@ from bigbird_dna.baselines.promoters import (
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, PROMOTER_BASELINES, blocks_of
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, NETWORK, PROMOTER_BASELINES, blocks_of
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
@@ -31,6 +31,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.promoter import LoadedPromoterModel, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, invoke, refused
@@ -73,7 +74,10 @@ def test_the_motif_is_learned_and_the_model_calibrated(model: Path) -> None:
     assert metrics["test"]["auroc"] > 0.8
     assert load(model).config.dropout == 0.0
     predictions = pd.read_parquet(model / "predictions.parquet")
-    assert tuple(predictions.columns) == COLUMNS
+    assert tuple(predictions.columns) == (*COLUMNS, NETWORK)
+    own = predictions[predictions["split"] == "valid"]
+    alone = auroc(own["label"].to_numpy(), own[NETWORK].to_numpy()).value
+    assert metrics["ensemble"]["valid_auroc"]["network"] == pytest.approx(alone)
     assert set(predictions["split"]) == {"valid", "test"}
     assert predictions["probability"].between(0, 1).all()
     found = metrics["test"]["calibration"]
@@ -302,7 +306,10 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
         return model.window_probabilities(texts, device="cpu").astype(np.float64)
 
     alone = logit(predict(test.sequences))
-    members = add_promoter_members(model.network, learned, valid if has_valid else None, predict, 1)
+    ensemble = model.network.ensemble
+    assert ensemble is not None
+    of_valid = predict(valid.sequences)
+    members = add_promoter_members(ensemble, learned, valid if has_valid else None, of_valid, 1)
     regressions = {"position": PositionLogistic(1)} if own.ensemble else {}
     regressions |= {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
     assert [*members.weights] == ["network", *regressions]
@@ -313,6 +320,9 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
         expected += members.weights[name] * fitted.logits(test.sequences)
     found = logit(predict(test.sequences))
     np.testing.assert_allclose(found, expected, atol=1e-3)
+    with networks_alone(model.network):
+        assert np.array_equal(logit(predict(test.sequences)), alone)
+    assert np.array_equal(logit(predict(test.sequences)), found)
     assert not own.ensemble or auroc(test.labels, found).value > auroc(test.labels, alone).value
 
 
@@ -347,7 +357,8 @@ def test_a_member_that_was_not_fitted_adds_nothing() -> None:
     """A training that is not finished has none yet; the network learns without it."""
     torch.manual_seed(0)
     model = random_model(TOKENIZER, CONFIG, BOTH, scale=2.0)
-    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
-    assert not model.network.position_member.weight.any()
-    assert "position_member.weight" in model.network.state_dict()
-    assert not any(name.startswith("position_member") for name, _ in model.network.named_parameters())
+    assert isinstance(model, LoadedPromoterModel) and model.network.ensemble is not None
+    position = model.network.ensemble.position
+    assert position is not None and not position.weight.any()
+    assert "ensemble.position.weight" in model.network.state_dict()
+    assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())

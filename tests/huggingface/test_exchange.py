@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,14 +16,16 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.heads import question_lengths
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import shuffle_weights
 from tests.tokens.text_model import text_model
-from tests.toys import random_model, small_encoder, update_json, written
+from tests.toys import random_dna, random_model, small_encoder, update_json, written
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -348,16 +351,26 @@ def test_our_models_are_exported_and_come_back(
 
 LACKING: list[dict[str, Any]] = [
     *({"position_encoding": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
-    *(
-        {"kmers": 5},
-        {"ensemble_kmers": 5},
-        {"random_blocks": 0},
-        {"head": "linear"},
-        {"base_positions": True},
-        {"pooling": "mean"},
-    ),
+    *({"kmers": 5}, {"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
     *({"causal": True}, {"attention": "performer"}),
 ]
+
+
+def test_the_network_of_an_ensemble_is_exported(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+    both = PROMOTER.model_copy(update={"base_positions": False, "ensemble": True, "ensemble_kmers": 3})
+    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary, max_length=256), both, seed=3)
+    assert isinstance(model, LoadedPromoterModel) and model.network.ensemble is not None
+    for buffer in model.network.ensemble.buffers():
+        buffer += 1
+    save(tmp_path / "own", model, {}, {}, {})
+    export_huggingface(tmp_path / "own", tmp_path / "hf")
+    back = import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
+    assert isinstance(back, LoadedPromoterModel) and back.network.ensemble is None
+    windows = [random_dna(both.window, seed) for seed in range(5)]
+    found = back.window_probabilities(windows, device="cpu")
+    assert np.abs(found - model.window_probabilities(windows, device="cpu")).max() > 0.1
+    with networks_alone(model.network):
+        assert np.array_equal(found, model.window_probabilities(windows, device="cpu"))
 
 
 @pytest.mark.parametrize("change", LACKING, ids=str)

@@ -14,16 +14,9 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
+from bigbird_dna.model.ensemble import KmerMember
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.kmers import (
-    KmerMember,
-    Pieces,
-    ReadsBases,
-    TokenKmers,
-    cpu_words,
-    gpu_words,
-    kmer_rows,
-)
+from bigbird_dna.model.kmers import Pieces, ReadsBases, TokenKmers, cpu_words, gpu_words, kmer_rows
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.text import TextTokenizer
 from tests.golden.messages import fails
@@ -218,10 +211,11 @@ def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> N
 
 def test_a_member_that_was_not_fitted_adds_nothing_and_is_not_trained() -> None:
     model = random_model(TOKENIZER, small_encoder(TOKENIZER.vocabulary), PROMOTER)
-    assert isinstance(model.network, Classifier) and model.network.kmer_member is not None
-    assert not model.network.kmer_member.weight[..., :-1].any()
-    assert "kmer_member.weight" in model.network.state_dict()
-    assert not any(name.startswith("kmer_member") for name, _ in model.network.named_parameters())
+    assert isinstance(model.network, Classifier) and model.network.ensemble is not None
+    assert model.network.ensemble.kmers is not None
+    assert not model.network.ensemble.kmers.weight[..., :-1].any()
+    assert "ensemble.kmers.weight" in model.network.state_dict()
+    assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())
 
 
 def test_text_has_no_kmers() -> None:

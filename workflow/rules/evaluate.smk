@@ -38,20 +38,24 @@ rule evaluate_test_bins:
         config=PATHS.stage("chromatin-evaluation"),
         models=[PATHS.chromatin_model("{window}", n) for n in range(CHROMATIN.models)],
     output:
-        shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
+        shard_of(PATHS.chromatin_predictions("{window}", "{part}"), BIN_SHARDS),
     log:
-        PATHS.log(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}"),
+        PATHS.log(f"evaluate-test-bins-{{window}}{{part}}{shard_log(BIN_SHARDS)}"),
     benchmark:
-        PATHS.benchmark(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}")
+        PATHS.benchmark(f"evaluate-test-bins-{{window}}{{part}}{shard_log(BIN_SHARDS)}")
+    wildcard_constraints:
+        window=r"\d+",
+        part="|-network",
     resources:
         **job(16000, 720, gpu=1),
     params:
         data=subpath(input.bins, parent=True),
+        alone=lambda wildcards: ["--network-alone"] * bool(wildcards.part),
         shard=shard_args(BIN_SHARDS),
         device=device,
     shell:
         "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} {params.shard:q} -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.alone:q} {params.shard:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -181,12 +185,14 @@ rule evaluate_bins_by_similarity:
 
 
 NARROW = CHROMATIN.data.compare_window
+ALONE = PATHS.chromatin_predictions(CHROMATIN.data.window, "-network")
 
 
 rule auc_report:
     input:
         predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
         narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
+        network=ALONE if CHROMATIN.model.ensemble else [],
         kmers=rules.train_baseline_chromatin.output.predictions,
         labels=rules.train_baseline_chromatin.output.labels,
         bins=rules.train_baseline_chromatin.output.bins,
@@ -208,6 +214,7 @@ rule auc_report:
     params:
         directory=subpath(output.page, parent=True),
         narrow=[f"--compare=window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"] * bool(NARROW),
+        network=[f"--compare=network={ALONE}"] * CHROMATIN.model.ensemble,
         # The track table of the DeepSEA data contains the published AUROCs.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
@@ -215,7 +222,8 @@ rule auc_report:
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
+        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.network:q}"
+        " {params.published:q}"
         " --min-positives {params.least:q} --calibration {params.calibration:q} --threads {threads}"
         " -o {params.directory:q} > {log:q} 2>&1"
 

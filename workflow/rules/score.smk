@@ -68,6 +68,7 @@ rule score_variants:
 SHARDED = {
     PATHS.promoter_scores: SCORE_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
+    PATHS.chromatin_predictions(CHROMATIN.data.window, "-network"): BIN_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.compare_window): BIN_SHARDS,
     **{PATHS.scored_variants(kind): VARIANT_SHARDS for kind in ("", "random-", "kmers-")},
 }

@@ -32,7 +32,6 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.chromatin import BinDraws, config_for
 from bigbird_dna.finetuning.evaluation import (
     BASELINE_BINS,
-    BASELINE_WINDOW,
     check_aligned,
     held_out_predictions,
     held_out_rows,
@@ -44,6 +43,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.model.settings import KMER_WINDOW
 from bigbird_dna.papers.comparators.interface import (
     DESCRIPTION,
     GKM,
@@ -231,7 +231,7 @@ class TrackData:
         """Window length in bp; `ConfigError` if the window cannot be centered on a bin."""
         size = self.bins.bin_size
         if self.window is None:
-            return size if self.name in (MOTIFS, GKM) else max(BASELINE_WINDOW, size)
+            return size if self.name in (MOTIFS, GKM) else max(KMER_WINDOW, size)
         return checked_window(self.window, size)
 
     def _windows(self, rows: Rows) -> BinWindows:
