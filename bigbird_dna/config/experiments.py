@@ -184,8 +184,8 @@ class TablesConfig(Section):
             *("promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"),
             "learning_rates",
         )
-        if "user" in (*(self.negative_sets or ()), self.context_negative_set):
-            yield "negative_sets: 'user' needs promoters.sequences, which Table 6 does not support"
+        if self.context_negative_set == "user":
+            yield "context_negative_set: 'user' has no windows of other lengths"
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             yield "models: names must be different"

@@ -167,6 +167,40 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(tmp
     assert "bigbird random" in (tmp_path / "curves.svg").read_text()
 
 
+def test_custom_sequences_have_the_networks_of_table_6_on_their_own_windows() -> None:
+    values = read_values(REPOSITORY / "workflow/config/sequences.yaml")
+
+    def arms(tables: dict[str, Any], **sequences: Any) -> dict[str, ArmJob]:
+        promoters = {**values["promoters"], "sequences": {"positives": "p.fa", **sequences}}
+        changed = {**values, "promoters": promoters, "tables": {**values["tables"], **tables}}
+        config = complete(parse_config(changed))
+        return {job.arm.name: job for job in plan(find_experiment("table6"), config)}
+
+    found = arms({"promoters": ["position", "deepromoter"], "learning_rates": None})
+    assert [*found] == [
+        f"{negatives}-{name}"
+        for negatives in ("substituted", "permuted")
+        for name in ("own-random", "position", "deepromoter")
+    ]
+    job = found["permuted-deepromoter"]
+    assert (job.data, job.reference) == (job.run.paths.windows, job.run.paths.sequences)
+    assert job.arm.options == {"negative_set": "permuted"}
+    # Not aligned: trimmed around the center.
+    trimmed = arms({"promoters": ["position", "gc"], "negative_sets": ["permuted"]}, length=100)
+    assert {name.split("-rate")[0] for name in trimmed} == {"permuted-own-random", "permuted-gc"}
+    for wrong in (
+        {"windows": [200]},
+        {"models": [{"name": "wide", "tokens": 128, "window": 200}]},
+        {"negative_sets": ["user"]},
+        {"initializations": ["pretrained", "random"]},
+        {"linear_probes": True},
+    ):
+        with fails(ConfigError):
+            arms(wrong)
+    with fails(ConfigError):
+        planned("table6", "tables", {**TABLES, "negative_sets": ["user"]})
+
+
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
     words = own_genome(tmp_path)
     message(refused(snakemake(tmp_path, "--dry-run", *words, "--", "table6")), "table6: ")

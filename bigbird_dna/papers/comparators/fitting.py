@@ -162,9 +162,8 @@ class PromoterData:
     def request(self) -> dict[str, Any]:
         """Return the keys of a `ComparatorRequest` that depend on the data."""
         # Position of the TSS in a window, as a fraction of its length.
-        upstream, downstream = self.config.promoters.windows.sides
-        if origin := read_origin(self.windows):
-            upstream, downstream = origin.upstream, origin.downstream
+        origin = read_origin(self.windows)
+        sides = (origin.upstream, origin.downstream) if origin else self.config.promoters.windows.sides
         return {
             "directed": True,
             "seed": self.config.promoters.evaluation.seed,
@@ -176,7 +175,7 @@ class PromoterData:
                 **{"negative_set": self.negative_set, "seed": self.config.seed},
                 **{"examples": self.share, "examples_seed": self.config.promoters.training.seed},
             },
-            "anchor": upstream / (upstream + downstream),
+            "anchor": sides[0] / sum(sides),
         }
 
     def predict(self, comparator: Comparator) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from bigbird_dna.config import PRETRAINED, Config
 from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
-from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, POSITION, PROBE
 from bigbird_dna.papers.experiments.comparing import FINE_TUNED, FITTED, PROBED, ArmModel
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
@@ -85,16 +85,43 @@ class Table5(_Table):
 
 
 class Table6(_Table):
-    """Promoters: one part per negative set in the run's windows, and one per additional window."""
+    """Promoters: one part per negative set in the run's windows, and one per additional window.
+
+    Custom sequences have no further windows.
+    """
 
     name: ClassVar[str] = "table6"
     files: ClassVar[Sequence[str]] = [f"tables/table6{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)]
 
     def check(self, run: Config) -> None:
-        there = run.has_promoters and not run.has_sequences
-        require(there, "table6: needs promoters on a genome in this run")
+        require(run.has_promoters, "table6: needs promoters in this run")
+        tables, own = run.tables, run.promoters.windows.negative_sets
+        if not run.has_sequences:
+            user = "user" in (tables.negative_sets or ())
+            require(not user, "tables.negative_sets: 'user' needs promoters.sequences")
+            return
+        single = "custom sequences have no windows of other lengths"
+        require(not tables.windows, f"tables.windows: {single}")
+        for model in tables.models:
+            require(model.window is None, f"tables.models: {model.name}: window {model.window}: {single}")
+        for name in tables.negative_sets or ():
+            require(name in own, f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets")
+        start = PRETRAINED not in tables.initializations and not tables.linear_probes
+        require(
+            run.has_genome or start,
+            "table6: without genome.reference there is no pretraining: set tables.initializations: [random] "
+            "and tables.linear_probes: false",
+        )
 
     def arms(self, run: Config) -> Sequence[Arm]:
+        if run.has_sequences:
+            sets = run.tables.negative_sets or run.promoters.windows.negative_sets
+            parts = ((f"{name}-", {"negative_set": name}) for name in sets)
+            return [
+                arm
+                for prefix, options in parts
+                for arm in _arms(run, "promoters", [OWN_MODEL], prefix, {}, options)
+            ]
         return [
             arm
             for (bases, negative_set), models in _parts(run).items()
@@ -163,9 +190,7 @@ def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
     """Return the language models of each part of Table 6, by window size in bp and negative set."""
     tables, windows = run.tables, run.promoters.windows
     sets = tables.negative_sets or windows.negative_sets
-    parts: dict[tuple[int, str], list[str]] = {
-        (windows.length, name): [OWN_MODEL] for name in sets if name != "user"
-    }
+    parts: dict[tuple[int, str], list[str]] = {(windows.length, name): [OWN_MODEL] for name in sets}
     seen = [(bases, OWN_MODEL) for bases in tables.windows or () if bases != windows.length]
     seen += [(model.window, model.name) for model in tables.models if model.window]
     for bases, model in seen:
@@ -245,8 +270,11 @@ def _arms(
 def _comparators(
     run: Config, task: ArmTask, prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
-    tables = run.tables
-    for comparator, network in ((one, one in NETWORK_NAMES) for one in getattr(tables, task)):
+    tables, sequences = run.tables, run.promoters.sequences
+    # Sequences trimmed around their center are not aligned at the start site.
+    unaligned = task == "promoters" and sequences is not None and sequences.length is not None
+    names = [one for one in getattr(tables, task) if not (unaligned and one == POSITION)]
+    for comparator, network in ((one, one in NETWORK_NAMES) for one in names):
         for rate, training in _trainings(run, task) if network else [(None, {})]:
             yield Arm(
                 f"{prefix}{comparator}{_suffix(rate)}",

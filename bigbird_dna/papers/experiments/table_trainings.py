@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.data.promoter_windows import read_origin
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import Schema, whole_number
 from bigbird_dna.errors import DataError
@@ -74,7 +75,10 @@ def _of_arm(jobs: Sequence[ArmJob]) -> tuple[tuple[Any, ...], LogCurve]:
     parameters = whole_number(read_object(file).get(key), "parameters", file)
     promoters = arm.task == "promoters"
     training = config.promoters.training if promoters else config.chromatin.training
-    window = config.promoters.windows.length if promoters else arm.row.window
+    window = arm.row.window
+    if promoters:
+        origin = read_origin(jobs[0].data)  # of custom sequences
+        window = origin.upstream + origin.downstream if origin else config.promoters.windows.length
     examples = training.steps * training.batch_size * getattr(training, "bins_per_window", 1)
     row = (
         *(np.nan if window is None else window, arm.options.get("negative_set", ""), *arm.row[:2]),
