@@ -1,9 +1,9 @@
 """A promoter model: from windows to probabilities, for fine-tuning, evaluation and scoring."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,11 @@ from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
-BasesOf = Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None]
-"""Maps row numbers, and the number of tokens they are padded to, to the bases of their tokens."""
+EmbeddingsOf = Callable[[npt.NDArray[np.intp], int], Tensor | None]
+"""Maps row numbers, and the number of tokens they are padded to, to what is added to their embeddings."""
+B = TypeVar("B", BaseBatch, PaddedBases)
 SUMMED_VALUES = 1 << 24
-"""Maximum number of base-term values summed at once: 64 MB."""
+"""Maximum number of values of embeddings computed at once: 64 MB."""
 
 
 class PromoterOptions(TypedDict, total=False):
@@ -98,7 +99,7 @@ class LoadedPromoterModel(LoadedModel):
         -------
         Probabilities (N,), float32, or (1,) for one string; for a Series, a Series with its index. Each
         depends only on its sequence and the model. A model with several `views` returns the mean over that
-        number of tokenizations of the window.
+        number of tokenizations of the window; the regressions of an ensemble read the whole window.
 
         Raises
         ------
@@ -140,8 +141,10 @@ class LoadedPromoterModel(LoadedModel):
                 self.tokenizer, windows, sides_of_all, self.settings, self.config.max_length, threads
             )
 
-        for rows in ahead(cut, cuts, place):
-            total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
+        whole, pad_id = cut((0, 0)), self.tokenizer.pad_id
+        added = added_logits(network, whole, pad_id, place)
+        for rows in [whole] if cuts == [(0, 0)] else ahead(cut, cuts, place):
+            total += promoter_probabilities(network, rows, pad_id, batch_size, place, added)
         self.check_predictions(total)
         return (total / len(cuts)).astype(np.float32)
 
@@ -195,49 +198,69 @@ def promoter_rows(
     return PromoterRows(rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped))
 
 
-def promoter_probabilities(
-    network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
-) -> npt.NDArray[np.float32]:
-    """Probabilities (N,) of windows from a classifier with one output."""
-    bases = rows.bases
-
-    def predicted(ids_of_rows: Sequence[Ids], bases_of: BasesOf) -> npt.NDArray[np.float32]:
-        def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-            logits = network(ids, lengths, bases=bases_of(chosen, ids.shape[1]))
-            return row_sigmoid(logits[:, :1].float())[:, 0]
-
-        return run_rows(network, ids_of_rows, run, pad_id=pad_id, batch_size=batch_size, device=device)
-
+def added_logits(network: nn.Module, rows: PromoterRows, pad_id: int, device: torch.device) -> Tensor | None:
+    """The log-odds (N, 1) that an ensemble adds to those of its network for whole windows; None: nothing."""
     ensemble = network.ensemble if isinstance(network, Classifier) else None
-    reads_kmers = ensemble is not None and ensemble.kmers is not None
-    if bases is None and (device.type != "cpu" or not reads_kmers):
-        return predicted(rows.ids, lambda chosen, tokens: None)
-    if bases is not None and device.type != "cpu":
-        padded = bases.padded
-        return predicted(rows.ids, lambda *row: PaddedBases(*(sent(x, device) for x in padded(*row))).batch())
-    # Base terms are computed for many rows at once: row by row takes ten times as long. Each term depends
-    # only on its own row.
-    assert isinstance(network, Classifier)
-    begins = np.cumsum([0, *map(len, rows.ids)])
-    found = [np.empty(0, np.float32)]
-    for first, last in row_groups(begins, SUMMED_VALUES // network.encoder.config.hidden):
+    found: list[Tensor] = []
+    if ensemble is not None:
+        with cpu_threads(1), torch.inference_mode():
+            for first, last in _groups(network, rows):
+                ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
+                bases = None if rows.bases is None else _sent(rows.bases.joined(first, last), device)
+                if (added := ensemble.added(ids, bases=bases)) is not None:
+                    found.append(added)
+    return torch.cat(found) if found else None
+
+
+def promoter_probabilities(
+    network: nn.Module,
+    rows: PromoterRows,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+    added: Tensor | None = None,
+) -> npt.NDArray[np.float32]:
+    """Probabilities (N,) of windows from a classifier with one output; for `added` see `added_logits`."""
+    bases, positions = rows.bases, network.base_positions if isinstance(network, Classifier) else None
+
+    def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> npt.NDArray[np.float32]:
+        def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+            logits = None if added is None else added[chosen + first]
+            terms = BaseTerms(embeddings_of(chosen, ids.shape[1]), logits)
+            return row_sigmoid(network(ids, lengths, bases=terms)[:, :1].float())[:, 0]
+
         some = rows.ids[first:last]
+        return run_rows(network, some, run, pad_id=pad_id, batch_size=batch_size, device=device)
+
+    if bases is None or positions is None:
+        return predicted(0, len(rows.ids), lambda chosen, tokens: None)
+    if device.type != "cpu":
+        padded = bases.padded
+        return predicted(0, len(rows.ids), lambda *row: positions(_sent(padded(*row), device).batch()))
+    # Embeddings are computed for many rows at once: row by row takes ten times as long. Each depends only on
+    # its own row.
+    begins, found = bases.row_tokens, [np.empty(0, np.float32)]
+    for first, last in _groups(network, rows):
         with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
-            joined = None if bases is None else bases.joined(first, last)
-            terms = network.base_terms(pad(some, pad_id)[0], joined)
-        found.append(
-            predicted(some, partial(_terms_of_one, terms, (begins[first:] - begins[first]).tolist()))
-        )
+            embeddings = positions(bases.joined(first, last))
+        places = (begins[first : last + 1] - begins[first]).tolist()
+        found.append(predicted(first, last, partial(_embeddings_of_one, embeddings, places)))
     return np.concatenate(found)
 
 
-def _terms_of_one(
-    terms: BaseTerms, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
-) -> BaseTerms:
-    """The terms of one of several rows, which begin at the given tokens."""
+def _groups(network: nn.Module, rows: PromoterRows) -> Iterator[tuple[int, int]]:
+    """Row ranges whose tokens have embeddings of at most `SUMMED_VALUES` values."""
+    assert isinstance(network, Classifier)
+    return row_groups(np.cumsum([0, *map(len, rows.ids)]), SUMMED_VALUES // network.encoder.config.hidden)
+
+
+def _sent(bases: B, device: torch.device) -> B:
+    return type(bases)(*(sent(part, device) for part in bases))
+
+
+def _embeddings_of_one(
+    embeddings: Tensor, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
+) -> Tensor:
+    """The embeddings of one of several rows, which begin at the given tokens."""
     number = int(chosen[0])
-    embeddings, logits = terms
-    return BaseTerms(
-        None if embeddings is None else embeddings[None, begins[number] : begins[number + 1]],
-        None if logits is None else logits[number : number + 1],
-    )
+    return embeddings[None, begins[number] : begins[number + 1]]

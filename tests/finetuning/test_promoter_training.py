@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from bigbird_dna.baselines.promoters import (
     CompositionLogistic,
@@ -32,7 +33,7 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.ensemble import networks_alone
-from bigbird_dna.model.promoter import LoadedPromoterModel, view_cuts
+from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_probabilities, promoter_rows, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -324,6 +325,26 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
         assert np.array_equal(logit(predict(test.sequences)), alone)
     assert np.array_equal(logit(predict(test.sequences)), found)
     assert not own.ensemble or auroc(test.labels, found).value > auroc(test.labels, alone).value
+
+
+def test_regressions_read_the_whole_window_in_every_view() -> None:
+    """Views crop the window of the network alone."""
+    one = random_model(TOKENIZER, CONFIG, BOTH, scale=2.0)
+    assert isinstance(one, LoadedPromoterModel) and one.network.ensemble is not None
+    learned, test = windows(200, 1), windows(20, 3).sequences
+    add_promoter_members(one.network.ensemble, learned, None, np.empty(0), 1)
+    several = replace(one, settings=BOTH.model_copy(update={"views": 3, "jitter": 8}))
+    with networks_alone(one.network):
+        cut = [logit(one.window_probabilities(test, device="cpu").astype(np.float64))]
+        rows = [promoter_rows(TOKENIZER, test, [sides] * 20, BOTH, 128) for sides in view_cuts(3, 8)]
+        cpu = torch.device("cpu")
+        views = [
+            logit(promoter_probabilities(one.network, row, 0, 8, cpu).astype(np.float64)) for row in rows
+        ]
+    added = logit(one.window_probabilities(test, device="cpu").astype(np.float64)) - cut[0] / 3
+    expected = np.mean([expit(view / 3 + added) for view in views], axis=0)
+    np.testing.assert_allclose(several.window_probabilities(test, device="cpu"), expected, atol=1e-4)
+    assert np.ptp(views, axis=0).max() > 0.01
 
 
 @settings(deadline=None)
