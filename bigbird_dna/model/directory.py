@@ -32,6 +32,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import (
     BareEncoder,
     ChromatinEnsemble,
+    ChromatinNetwork,
     Classifier,
     PretrainingNetwork,
     QuestionAnswerer,
@@ -145,14 +146,16 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
             return PretrainingNetwork(config, next_sentence=settings.next_sentence)
         case ChromatinSettings():
             return ChromatinEnsemble(
-                config,
-                len(settings.tracks),
-                settings.pooling,
-                settings.members,
-                settings.bin_layers,
-                settings.head,
-                settings.ensemble_kmers,
-                settings.kmer_margin,
+                ChromatinNetwork(
+                    config,
+                    len(settings.tracks),
+                    settings.pooling,
+                    settings.bin_layers,
+                    settings.head,
+                    settings.ensemble_kmers,
+                    settings.kmer_margin,
+                )
+                for _ in range(settings.members)
             )
         case PromoterSettings():
             return Classifier(

@@ -5,6 +5,7 @@ Shapes: B batch, L tokens, M masked tokens, D hidden width, I intermediate width
 Every head computes the same as in HuggingFace's BigBird, so weights can be converted by renaming.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -328,24 +329,11 @@ class BinLayers(nn.Module):
 
 
 class ChromatinEnsemble(nn.Module):
-    """Independently trained networks; returns the logit of their mean probability."""
+    """Independently trained `ChromatinNetwork`s; returns the logit of their mean probability."""
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        tracks: int,
-        pooling: BinPooling,
-        members: int,
-        bin_layers: int = 0,
-        head: Head = "dense",
-        kmers: int = 0,
-        kmer_margin: int = 0,
-    ) -> None:
+    def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(
-            ChromatinNetwork(config, tracks, pooling, bin_layers, head, kmers, kmer_margin)
-            for _ in range(members)
-        )
+        self.members = nn.ModuleList(members)
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """As for `ChromatinNetwork`."""

@@ -18,7 +18,6 @@ from bigbird_dna.model.directory import (
     CONFIG,
     WEIGHTS,
     Extension,
-    build_network,
     load,
     load_chromatin_model,
     make_model,
@@ -158,11 +157,7 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
             raise ModelError(f"{path}: its shape, window, bin or tracks differ from those of {paths[0]}")
     members = [member for model in models for member in model.network.members]
     settings = first.settings.model_copy(update={"members": len(members)})
-    network = build_network(first.config, settings)
-    assert isinstance(network, ChromatinEnsemble)
-    for target, source in zip(network.members, members, strict=True):
-        target.load_state_dict(source.state_dict())
-    combined = make_model(network, first.tokenizer, first.config, settings)
+    combined = make_model(ChromatinEnsemble(members), first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
     save(output, combined, provenance, note, {})

@@ -32,7 +32,7 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.heads import ChromatinEnsemble
+from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.scoring.variants import score_variants
 from bigbird_dna.tokens import dna as tokenizers
@@ -332,7 +332,7 @@ def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(m
 
 
 def test_mean_probability_survives_large_logits() -> None:
-    ensemble = ChromatinEnsemble(small_encoder(), 3, "cls", 2)
+    ensemble = ChromatinEnsemble(ChromatinNetwork(small_encoder(), 3, "cls") for _ in range(2))
     logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]
     for member, value in zip(ensemble.members, logits, strict=True):
         member.forward = lambda *_, value=value: value  # type: ignore[method-assign]

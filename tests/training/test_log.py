@@ -23,7 +23,7 @@ from bigbird_dna.finetuning.promoters import PromoterObjective
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import ChromatinEnsemble, Classifier, PretrainingNetwork
+from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork, Classifier, PretrainingNetwork
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore
@@ -352,7 +352,7 @@ def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
 def chromatin() -> tuple[nn.Module, Any, Batch]:
     spans = torch.tensor([[1, 4], [4, 9], [9, 11]]).repeat(5, 1, 1)
     more = {"spans": spans, "labels": torch.ones(5, 3, 2), "present": torch.ones(5, 3, dtype=torch.bool)}
-    return ChromatinEnsemble(CONFIG, 2, "bin", 1, bin_layers=1), ChromatinObjective, more
+    return ChromatinEnsemble([ChromatinNetwork(CONFIG, 2, "bin", bin_layers=1)]), ChromatinObjective, more
 
 
 @pytest.mark.usefixtures("autocast_knows_the_device")
