@@ -13,13 +13,18 @@ import bigbird_dna
 from bigbird_dna.attention import Route, bigbird_attention, choose_route
 from bigbird_dna.attention.flex import TOLERANCE, TOLERANCE_TF32
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.ensemble import KmerMember
+from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.settings import Settings
 from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.log import repeatable
 from tests.attention.reference_implementations import inputs, small, value_and_gradients, vectors
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from tests.toys import random_dna
+from tests.model.test_token_kmers import CHROMATIN, ENCODER, PROMOTER, TOKENIZER
+from tests.toys import random_dna, random_model
 from tests.training.kinds import KINDS, logged, make_chromatin, train
 
 pytestmark = [
@@ -119,6 +124,19 @@ def test_bundled_models_have_the_values_of_the_cpu() -> None:
     texts = [random_dna(length, length) for length in (400, 1500, 3000)]
     on_cpu, on_gpu = (model.embed(texts, device=device) for device in ("cpu", "cuda"))
     assert np.abs(on_cpu - on_gpu).max() < TOLERANCE_TF32 * np.abs(on_cpu).max()
+
+
+@pytest.mark.parametrize("settings", [CHROMATIN, PROMOTER], ids=lambda one: one.task)
+def test_kmers_and_ensembles_have_the_values_of_the_cpu(settings: Settings) -> None:
+    model = random_model(TOKENIZER, ENCODER, settings, scale=2.0)
+    assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
+    for part in model.network.modules():
+        if isinstance(part, KmerMember):
+            part.set_weights(30 * torch.randn(part.weight[:, 1:, :-1].shape).numpy())
+    windows = [random_dna(settings.window, seed) for seed in range(64)]
+    on_cpu, on_gpu = (model.predict(windows, device=device) for device in ("cpu", "cuda"))
+    assert np.abs(on_cpu - on_gpu).max() < 1e-4 and np.ptp(on_cpu) > 0.1
+    assert np.array_equal(on_gpu, model.predict(windows, device="cuda"))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
