@@ -356,7 +356,7 @@ LACKING: list[dict[str, Any]] = [
         {"base_positions": True},
         {"pooling": "mean"},
     ),
-    *({"causal": True}, {"attention": "performer"}),
+    *({"causal": True}, {"attention": "performer"}, {"position_encoding": "rotary_bp"}),
 ]
 
 
