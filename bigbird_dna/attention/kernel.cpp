@@ -927,7 +927,7 @@ void drop_of(const Problem& p, const T* x, const float* residual, U* out, const 
 }
 
 template <typename T, typename U>
-void turn_all(const Problem& p, const T* from, U* to, const float* cos, const float* sin, float sign) {
+void turn_all(const Problem& p, const T* from, U* to, const float* cos, const float* sin, long step, float sign) {
     const long half = p.width / 2, chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
     const auto row = [&](const T* x, U* y, const float* c, const float* s) {
         long at = 0;
@@ -955,7 +955,8 @@ void turn_all(const Problem& p, const T* from, U* to, const float* cos, const fl
             for (long head = 0; head < p.heads; ++head) {
                 const T* x = from + batch * p.q.batch + head * p.q.head + j * p.q.token;
                 U* y = to + batch * p.out.batch + head * p.out.head + j * p.out.token;
-                cos ? row(x, y, cos + j * half, sin + j * half) : copy(x, y);
+                const long at = batch * step + j * half;
+                cos ? row(x, y, cos + at, sin + at) : copy(x, y);
             }
     });
 }
@@ -1026,7 +1027,7 @@ void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin,
     if (cos)
         for (float* part : {joined, joined + hidden}) {
             p.q = p.out = array(part, joined_line);
-            turn_all(p, part, part, cos, sin, 1.0f);
+            turn_all(p, part, part, cos, sin, 0, 1.0f);
         }
     p.q = array(joined, joined_line), p.k = array(joined + hidden, joined_line);
     p.v = array(joined + 2 * hidden, joined_line), p.out = array(context, hidden);
@@ -1081,10 +1082,13 @@ void drop(const Problem* p, int64_t type, int64_t out_type, const void* x, const
         out_type == 1 ? go(wide, static_cast<Brain*>(out)) : go(wide, static_cast<float*>(out));
 }
 
-// p.out (B, H, L, K) ← p.q, each row rotated by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2);
-// null `cos` copies, and `sign` -1 inverts the rotation. `out_type` is the type of p.out, which may be p.q.
-void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, double sign) {
-    const auto go = [&](const auto* from, auto* to) { turn_all(*p, from, to, cos, sin, static_cast<float>(sign)); };
+// p.out (B, H, L, K) ← p.q, each row rotated by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2),
+// `step` elements apart for each of the B sequences, 0 for common ones. Null `cos` copies, and `sign` -1 inverts the
+// rotation. `out_type` is the type of p.out, which may be p.q.
+void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, int64_t step, double sign) {
+    const auto go = [&](const auto* from, auto* to) {
+        turn_all(*p, from, to, cos, sin, step, static_cast<float>(sign));
+    };
     const auto *wide = static_cast<const float*>(p->q.data);
     const auto *brain = static_cast<const Brain*>(p->q.data);
     if (p->type == 1)

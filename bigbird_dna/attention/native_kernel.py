@@ -105,7 +105,8 @@ class Kernel:
     def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
         """Rotate rows of `x` (B, H, L, K) by their tokens' angles, cosines and sines (L, K / 2), into `out`.
 
-        None copies the rows. Both tensors may be the same and have any strides except in the last axis.
+        Sequences with their own angles have cosines and sines (B, 1, L, K / 2), contiguous. None copies the
+        rows. Both tensors may be the same and have any strides except in the last axis.
         """
         batch, heads, tokens, width = x.shape
         problem = KernelCall(
@@ -123,6 +124,7 @@ class Kernel:
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[out.dtype]),
             *_addresses(*(turns or (None, None))),
+            ctypes.c_int64(turns[0].stride(0) if turns and turns[0].dim() > 2 else 0),
             ctypes.c_double(-1.0 if back else 1.0),
         )
         return out

@@ -107,7 +107,9 @@ class LongRangeConfig(Section):
     def _faults(self) -> Iterator[str]:
         for name in self.attentions:
             try:
-                self.encoder_of(name, 1, 16).check_pooling(self.pooling, "long_range_arena")
+                encoder = self.encoder_of(name, 1, 16)
+                encoder.check_no_bases()
+                encoder.check_pooling(self.pooling, "long_range_arena")
             except (ValueError, ConfigError) as error:
                 first = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
                 yield f"attentions.{name}: {first.removeprefix('Value error, ')}"

@@ -19,10 +19,14 @@ class EncoderConfig(Section):
     heads: int = field(12, "number of attention heads, a divisor of hidden", ge=1)
     intermediate: int = field(0, "width of the feed-forward layer; 0: four times hidden", ge=0)
     max_length: int = field(4096, "maximum input length, tokens", ge=16)
-    position_encoding: Literal["learned", "rotary"] = field(
-        "learned", "learned: one vector per position; rotary: queries and keys are rotated"
+    position_encoding: Literal["learned", "rotary", "rotary_bp"] = field(
+        "learned",
+        "learned: one vector per position; rotary: queries and keys are rotated; rotary_bp: rotary, by base "
+        "pairs instead of tokens",
     )
-    rotary_base: float = field(10_000.0, "tokens; rotary wavelengths range from 2π to 2π times this", gt=1)
+    rotary_base: float = field(
+        10_000.0, "tokens, or bp; rotary wavelengths range from 2π to 2π times this", gt=1
+    )
     rotary_scale: float = field(1.0, "divisor of rotary positions", ge=1)
     head_init: Literal["local", "random"] = field(
         "local", "initialization of heads; local: first-layer heads attend to nearby tokens"
@@ -92,6 +96,13 @@ class EncoderConfig(Section):
                 f"no other token"
             )
 
+    def check_no_bases(self) -> None:
+        """`ConfigError` for an encoder that reads the bases of tokens, which only DNA has."""
+        if self.kmers:
+            raise ConfigError(f"encoder.kmers {self.kmers}: needs tokens of DNA")
+        if self.position_encoding == "rotary_bp":
+            raise ConfigError("encoder.position_encoding rotary_bp: needs tokens of DNA")
+
     @field_validator("attention")
     @classmethod
     def _attention_is_known(cls, name: str) -> str:
@@ -150,7 +161,7 @@ class EncoderConfig(Section):
             yield "relative_max_distance needs attention bigbird"
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
             yield "reversible cannot be combined with compatibility huggingface or gradient_checkpointing"
-        if self.position_encoding == "rotary" and self.hidden // self.heads % 2:
+        if self.position_encoding != "learned" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
 
     def _faults_of_causal(self) -> Iterator[str]:

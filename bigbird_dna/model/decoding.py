@@ -73,7 +73,8 @@ class Sampling(NamedTuple):
 
 def keeps_keys(config: EncoderConfig) -> bool:
     """Whether keys and values of a causal encoder can be cached for a growing sequence."""
-    return goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
+    own = goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
+    return own and config.position_encoding != "rotary_bp"
 
 
 class RecomputingDecoder:

@@ -80,7 +80,7 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
         raise ModelError(f"positions {positions}: must be at least the model's current {config.max_length}")
     if positions == config.max_length:
         return
-    if config.position_encoding == "rotary":
+    if config.position_encoding != "learned":
         factor, width = positions / config.max_length, config.hidden // config.heads
         if method == "interpolate":
             changes = {"rotary_scale": config.rotary_scale * factor}

@@ -31,6 +31,7 @@ from bigbird_dna.model.input_embeddings import (
     initialize_positions,
     rotate,
     rotation,
+    rotation_at,
     split_heads,
 )
 from bigbird_dna.model.kernels import (
@@ -290,7 +291,7 @@ class Encoder(nn.Module):
                     change()
         content = None if given is None else given.content
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
-        turns = self._turns(x)
+        turns = self._turns(x, ids)
         packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
         if packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
@@ -311,18 +312,21 @@ class Encoder(nn.Module):
         contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
-    def turns(self, tokens: int, device: torch.device) -> Rotation | None:
-        """Rotation angles of `tokens` positions; None for learned positions."""
+    def turns(self, tokens: int, device: torch.device, ids: Tensor | None = None) -> Rotation | None:
+        """Rotation angles of `tokens` positions, or in bp those of `ids` (B, L); None for learned ones."""
         config = self.config
-        if config.position_encoding != "rotary":
+        if config.position_encoding == "learned":
             return None
-        width = config.hidden // config.heads
-        return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
+        options = config.hidden // config.heads, config.rotary_base, config.rotary_scale
+        if self.embeddings.token_positions is None:
+            return rotation(tokens, *options, device)
+        assert ids is not None
+        return rotation_at(self.embeddings.token_positions(ids)[:, None], *options)
 
-    def _turns(self, x: Tensor) -> Rotation | None:
-        """Rotation angles of embedded extra global tokens and tokens (B, G + L, D)."""
+    def _turns(self, x: Tensor, ids: Tensor) -> Rotation | None:
+        """Rotation angles of extra global tokens and tokens, embedded as `x` (B, G + L, D)."""
         extra = self.config.num_global_tokens
-        turns = self.turns(x.shape[1] - extra, x.device)
+        turns = self.turns(ids.shape[1], x.device, ids)
         if turns is None or not extra:
             return turns
         # Extra global tokens have no position and are not rotated.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, bag_sums
-from bigbird_dna.model.kmers import ReadsBases
+from bigbird_dna.model.kmers import ReadsKmers
 
 
 class PositionMember(nn.Module):
@@ -39,7 +39,7 @@ class PositionMember(nn.Module):
         return bag_sums(self.weight[:, None], bases.rows, bases.begins)
 
 
-class KmerMember(ReadsBases):
+class KmerMember(ReadsKmers):
     """A regression on k-mer frequencies as an ensemble member: the log-odds, up to a constant.
 
     Without `margins`, the frequencies are those in a row; with them, those in a range of tokens, extended by

@@ -58,7 +58,7 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
 
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
-    *({"position_encoding": "rotary", "hidden": 6, "heads": 2}, {"position_encoding": "rotary", **THEIRS}),
+    *({"position_encoding": "rotary_bp", "hidden": 6, "heads": 2}, {"position_encoding": "rotary", **THEIRS}),
     *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
     *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
     *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),

@@ -15,6 +15,7 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, Sampling, keeps_keys
 from bigbird_dna.model.generation import LEAST_MASKED, fitting, masked_fraction, most_read
 from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.scoring.models import Model
@@ -388,11 +389,13 @@ def test_which_mechanisms_keep_keys() -> None:
         encoder("performer"),
         encoder("bigbird", relative_max_distance=3),
         encoder("full", reversible=True),
+        encoder("bigbird", position_encoding="rotary_bp"),
     ],
-    ids=["full", "performer", "relative", "reversible"],
+    ids=["full", "performer", "relative", "reversible", "bp"],
 )
 def test_without_a_cache_all_is_computed_again(config: Any) -> None:
     model = network(config, torch.float64)
+    attach_tokenizer(model, small_tokenizer())
     ids = torch.randint(VOCABULARY, (2, 30), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         decoder = RecomputingDecoder(model)

@@ -87,8 +87,9 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
     assert table.grad[:192].abs().sum(dim=1).min() > 1e-4 and not table.grad[192:].any()
 
 
-def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
-    encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
+@pytest.mark.parametrize("position", ["rotary", "rotary_bp"])
+def test_rotary_interpolation_squeezes_positions_into_the_old_range(position: str) -> None:
+    encoder = _encoder(position_encoding=position, rotary_scale=1.5)
     assert not any("position" in name for name in encoder.state_dict()), "there is no table"
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")

@@ -16,7 +16,15 @@ from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.ensemble import KmerMember
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.kmers import Pieces, ReadsBases, TokenKmers, cpu_words, gpu_words, kmer_rows
+from bigbird_dna.model.kmers import (
+    Pieces,
+    ReadsKmers,
+    TokenKmers,
+    TokenPositions,
+    cpu_words,
+    gpu_words,
+    kmer_rows,
+)
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.text import TextTokenizer
 from tests.golden.messages import fails
@@ -35,8 +43,8 @@ def padded(*texts: str, extra: int = 0) -> Tensor:
     return torch.nn.functional.pad(ids, (0, extra), value=TOKENIZER.pad_id)
 
 
-def reader(k: int, both_strands: bool) -> ReadsBases:
-    made = ReadsBases(k, both_strands)
+def reader(k: int, both_strands: bool) -> ReadsKmers:
+    made = ReadsKmers(k, both_strands)
     made.attach(TOKENIZER)
     return made
 
@@ -167,9 +175,10 @@ def test_vectors_are_zero_at_first_and_change_an_encoder_when_they_are_not() -> 
         assert not torch.allclose(network.encoder(ids, lengths), before)
 
 
+@pytest.mark.parametrize("position", ["learned", "rotary_bp"])
 @pytest.mark.parametrize("own", [PROMOTER, CHROMATIN], ids=["promoter", "chromatin"])
-def test_a_saved_model_predicts_the_same_bits_in_any_batch(own: Any, tmp_path: Any) -> None:
-    model = random_model(TOKENIZER, ENCODER, own, scale=2.0)
+def test_a_saved_model_predicts_the_same_bits_in_any_batch(own: Any, position: str, tmp_path: Any) -> None:
+    model = random_model(TOKENIZER, ENCODER.model_copy(update={"position_encoding": position}), own, scale=2)
     for part in model.network.modules():
         if isinstance(part, KmerMember):
             part.set_weights(np.random.default_rng(1).normal(size=part.weight[:, 1:, :-1].shape))
@@ -218,6 +227,8 @@ def test_a_member_that_was_not_fitted_adds_nothing_and_is_not_trained() -> None:
     assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())
 
 
-def test_text_has_no_kmers() -> None:
-    with fails(ModelError):
-        TokenKmers(4, 8).attach(TextTokenizer(text_model("words of a text, and a few more of them", 30)))
+def test_text_has_no_bases() -> None:
+    text = TextTokenizer(text_model("words of a text, and a few more of them", 30))
+    for part in (TokenKmers(4, 8), TokenPositions()):
+        with fails(ModelError):
+            part.attach(text)

@@ -159,6 +159,7 @@ class CausalNetwork(nn.Module):
         for key, without in absent.items():
             if getattr(config, key) != without:
                 raise ConfigError(f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens")
+        config.check_no_bases()
         # `model_copy` does not validate.
         causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
         if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:

@@ -159,6 +159,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     [
         ("base", {"convolution": 3}, "encoder.convolution"),
         ("base", {"reversible": True}, "encoder.reversible"),
+        ("base", {"position_encoding": "rotary_bp"}, "encoder.position_encoding rotary_bp"),
         ("pegasus", {"position_encoding": "rotary"}, "encoder.position_encoding rotary"),
         ("pegasus", {"num_global_tokens": 4, "random_blocks": 0}, "encoder.num_global_tokens"),
         ("pegasus", {"hidden": 18}, "decoder heads 4 must divide encoder.hidden 18"),

@@ -54,6 +54,7 @@ class SharedSummarizer(BeamDecoder):
         for key in ("reversible", "convolution", "kmers"):
             if getattr(config, key):
                 raise ConfigError(f"encoder.{key}: not supported by a decoder with the encoder's weights")
+        config.check_no_bases()
         self.config = config
         self.encoder = Encoder(config)
         self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
