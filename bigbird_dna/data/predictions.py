@@ -31,7 +31,7 @@ HALF = 0.5
 # Splits of the extra negatives, which are used only for calibration and its metrics.
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
-# Names of the predictors that a report compares, besides `NETWORK`.
+# Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL = "model", "control"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
