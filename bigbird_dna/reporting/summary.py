@@ -16,6 +16,7 @@ from bigbird_dna.data.predictions import (
     KMER,
     MODEL,
     MODELS,
+    NETWORK,
     NONCODING,
     ONE_AT_A_TIME,
     SPLIT,
@@ -40,6 +41,7 @@ _PREDICTORS = {
     **{name: style.label for name, style in STYLES.items() if name != MODEL},
 }
 SHUFFLED = _PREDICTORS[CONTROL]
+_NO_BASELINES = (MODEL, _PREDICTORS[NETWORK], SHUFFLED, PUBLISHED)
 # Measures of a headline, with the sign of a better value.
 _MEASURES = {"AUROC": 1, "bits per base": -1, "median AUROC": 1}
 _MINUS, CHANCE = f"{MODEL} minus ", "chance"
@@ -345,7 +347,7 @@ def headlines(source: Path) -> list[Headline]:
     """Return the metrics in a `summary.tsv` that have a baseline, each with the best one.
 
     An AUROC without a baseline, such as that of the control, is compared with chance. Published metrics are
-    of other data and no baseline.
+    of other data and no baseline, and the network of an ensemble is a part of the model.
     """
     found = []
     for section, part in read_table(source, SUMMARY).groupby("section", sort=False):
@@ -357,7 +359,7 @@ def headlines(source: Path) -> list[Headline]:
             others = [
                 (sign * row.value, name)
                 for name, row in known.items()
-                if name not in (MODEL, SHUFFLED, PUBLISHED) and not name.startswith(_MINUS)
+                if name not in _NO_BASELINES and not name.startswith(_MINUS)
             ]
             if measure == "AUROC":
                 known[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)

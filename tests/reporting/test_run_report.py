@@ -24,6 +24,7 @@ pretraining	bits per base, Markov over bases, both sides	1.82	1.81	1.83
 pretraining	bits per base, model minus Markov over bases, both sides	0.01	0.005	0.015
 promoters, permuted	AUROC, model	0.95	0.94	0.96	9 <windows>
 promoters, permuted	AUPRC, model	0.95	0.94	0.96
+promoters, permuted	AUROC, network alone	0.94	0.93	0.95
 promoters, permuted	AUROC, k-mer regression	0.7	0.6	0.8
 promoters, permuted	AUROC, position regression	0.9	0.8	0.93
 promoters, permuted	AUROC, shuffled labels	0.52	0.48	0.55
@@ -34,6 +35,7 @@ promoters, genomic	AUROC, position regression	0.99	0.98	1
 promoters, genomic	AUROC, shuffled labels	0.7	0.65	0.75
 promoters, genomic	AUROC, model minus position regression	0	-0.01	0.01
 chromatin, TF	median AUROC, model	0.9			2 tracks
+chromatin, TF	median AUROC, network alone	0.89
 chromatin, TF	median AUROC, 1,000-bp model	0.8
 chromatin, TF	median AUROC, published	0.99
 chromatin, TF	median AUROC, model minus 1,000-bp model	0.1			better on 2, worse on 0 of 2
