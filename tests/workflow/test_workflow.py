@@ -180,7 +180,7 @@ PIECES: dict[str, Any] = {
 DIVIDED = {
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
-    "evaluate_test_bins": (2, 4, "merge_shards"),
+    "evaluate_test_bins": (3, 4, "merge_shards"),
     "score_variants": (3, 5, "merge_shards"),
 }
 
@@ -254,7 +254,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
-    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
+    expected = {**CHROMATIN, "evaluate_test_bins": 2, "finetune_chromatin": 2, "model_ensemble": 1}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
     assert "--compare=window" not in text
 
