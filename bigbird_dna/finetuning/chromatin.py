@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import ChromatinConfig, stage_values
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
+from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.finetuning.ensembles import Members, add_track_member
-from bigbird_dna.finetuning.evaluation import BASELINE_BINS, fit_baseline
+from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
+from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_bins, fit_baseline
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
@@ -35,7 +37,7 @@ from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins per window, T tracks.
 
-VALIDATION_BINS = 4000  # maximum number to which the members' weights are fitted
+VALIDATION_BINS = 1000  # maximum number to which the members' weights are fitted
 
 
 class BinDraws:
@@ -156,11 +158,17 @@ class ChromatinObjective:
         assert isinstance(network, ChromatinNetwork) and network.ensemble is not None
         assert network.ensemble.kmers is not None
         data, seed, k = self.data, self.config.seed, network.ensemble.kmers.k
-        learned = sample(self.training, BASELINE_BINS, (seed, 8))
-        valid = sample(data.rows("valid"), VALIDATION_BINS, (seed, 9))
-        regressions = fit_baseline(data, self.reference, k, learned, valid).regressions
-        logits, labels = partial(self._logits, network, valid), data.labels.rows(valid)
-        return add_track_member(network.ensemble, regressions, logits, labels, self.config.positive_weight)
+        learned, valid = sample(self.training, BASELINE_BINS, (seed, 8)), data.rows("valid")
+        baseline = fit_baseline(data, self.reference, k, learned, valid)
+        rows = sample(valid, VALIDATION_BINS, (seed, 9))
+        predicted = log_odds(baseline_bins(baseline, data, self.reference, rows))
+        return add_track_member(
+            network.ensemble,
+            baseline.regressions,
+            {NETWORK: self._logits(network, rows), KMERS: predicted},
+            data.labels.rows(rows),
+            self.config.positive_weight,
+        )
 
 
 def held_out_metrics(

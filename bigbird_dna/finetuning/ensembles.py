@@ -4,7 +4,7 @@ Regressions are fitted to the network's training windows; the members' weights, 
 validation windows. All are part of the network's weights: an ensemble is saved and used like a network alone.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -125,21 +125,18 @@ def add_promoter_members(
 def add_track_member(
     ensemble: EnsembleSum,
     regressions: KmerTracks,
-    logits: Callable[[], Floats],
+    logits: Mapping[str, Floats],
     labels: npt.NDArray[np.integer],
     positive_weight: float,
 ) -> Members:
     """Add k-mer regressions to an ensemble, and fit the members' weights, which are the same for all tracks,
-    to validation bins with `labels` (N, T). `logits` returns the log-odds (N, T) of the ensemble for them.
+    to the members' log-odds and the labels (N, T) of validation bins.
 
     Positive labels have the weight of the network's training, so that log-odds keep their meaning.
     """
     assert ensemble.kmers is not None
     coefficients, bias = regressions.coefficients()
-    alone = logits()
-    ensemble.kmers.set_weights(coefficients)
-    predicted = logits() - alone + bias
-    members = fit_members({NETWORK: alone, KMERS: predicted}, labels, positive_weight)
+    members = fit_members(logits, labels, positive_weight)
     ensemble.weight.fill_(members.weights[NETWORK])
     ensemble.intercept.copy_(torch.from_numpy(members.intercept + members.weights[KMERS] * bias))
     ensemble.kmers.set_weights(members.weights[KMERS] * coefficients)
