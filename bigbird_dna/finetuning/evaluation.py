@@ -166,10 +166,8 @@ def _features(
 
 
 def fit_baseline(data: ChromatinData, reference: Reference, k: int, training: Rows, valid: Rows) -> KmerModel:
-    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track.
-
-    The regressions are fitted to the bins `training`; their penalties are chosen on `valid`.
-    """
+    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, to the bins
+    `training`; the penalties are chosen on `valid`."""
     sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
     if not len(valid):
         raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")

@@ -85,10 +85,7 @@ class Table5(_Table):
 
 
 class Table6(_Table):
-    """Promoters: one part per negative set in the run's windows, and one per additional window.
-
-    Custom sequences have no further windows.
-    """
+    """Promoters: one part per negative set in the run's windows, and one per additional window."""
 
     name: ClassVar[str] = "table6"
     files: ClassVar[Sequence[str]] = [f"tables/table6{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)]
