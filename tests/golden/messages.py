@@ -36,6 +36,11 @@ VARYING = (
         "process N since TIME",
     ),
     (re.compile(r"would take about \S+ s"), "would take about N s"),
+    # Of a configuration with the path of a temporary folder.
+    (
+        re.compile(r"(config\.yaml: .*) byte \d+: unsupported wire type \d"),
+        r"\1 byte N: unsupported wire type N",
+    ),
 )
 
 
