@@ -72,6 +72,11 @@ class Config(Section):
         return self.promoters.sequences is not None
 
     @property
+    def has_unaligned_sequences(self) -> bool:
+        """Whether custom sequences are trimmed around their center, so not aligned at the start site."""
+        return self.promoters.sequences is not None and self.promoters.sequences.length is not None
+
+    @property
     def has_genome(self) -> bool:
         """Whether there is a genome, simulated or not; custom sequences do not need one."""
         return self.genome.reference is not None or not self.has_sequences

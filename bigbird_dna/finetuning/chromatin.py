@@ -155,8 +155,7 @@ class ChromatinObjective:
     def add_member(self, ensemble: ChromatinEnsemble) -> Members:
         """Fit the k-mer regressions of the only network of an ensemble, see `add_track_member`."""
         (network,) = ensemble.members
-        assert isinstance(network, ChromatinNetwork) and network.ensemble is not None
-        assert network.ensemble.kmers is not None
+        assert isinstance(network, ChromatinNetwork) and network.ensemble and network.ensemble.kmers
         data, seed, k = self.data, self.config.seed, network.ensemble.kmers.k
         learned, valid = sample(self.training, BASELINE_BINS, (seed, 8)), data.rows("valid")
         baseline = fit_baseline(data, self.reference, k, learned, valid)

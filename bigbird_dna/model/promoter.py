@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -135,15 +135,16 @@ class LoadedPromoterModel(LoadedModel):
         cuts = view_cuts(self.settings.views, self.settings.jitter)
         threads = torch.get_num_threads()  # of this thread
 
+        @lru_cache(maxsize=1)  # a single view is the whole window
         def cut(sides: tuple[int, int]) -> PromoterRows:
             sides_of_all = [sides] * len(windows)
             return promoter_rows(
                 self.tokenizer, windows, sides_of_all, self.settings, self.config.max_length, threads
             )
 
-        whole, pad_id = cut((0, 0)), self.tokenizer.pad_id
-        added = added_logits(network, whole, pad_id, place)
-        for rows in [whole] if cuts == [(0, 0)] else ahead(cut, cuts, place):
+        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
+        added = None if alone else added_logits(network, cut((0, 0)), pad_id, place)
+        for rows in ahead(cut, cuts, place):
             total += promoter_probabilities(network, rows, pad_id, batch_size, place, added)
         self.check_predictions(total)
         return (total / len(cuts)).astype(np.float32)
@@ -198,17 +199,16 @@ def promoter_rows(
     return PromoterRows(rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped))
 
 
-def added_logits(network: nn.Module, rows: PromoterRows, pad_id: int, device: torch.device) -> Tensor | None:
+def added_logits(network: Classifier, rows: PromoterRows, pad_id: int, device: torch.device) -> Tensor | None:
     """The log-odds (N, 1) that an ensemble adds to those of its network for whole windows; None: nothing."""
-    ensemble = network.ensemble if isinstance(network, Classifier) else None
+    assert network.ensemble is not None
     found: list[Tensor] = []
-    if ensemble is not None:
-        with cpu_threads(1), torch.inference_mode():
-            for first, last in _groups(network, rows):
-                ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
-                bases = None if rows.bases is None else _sent(rows.bases.joined(first, last), device)
-                if (added := ensemble.added(ids, bases=bases)) is not None:
-                    found.append(added)
+    with cpu_threads(1), torch.inference_mode():
+        for first, last in _groups(network, rows):
+            ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
+            bases = None if rows.bases is None else _sent(rows.bases.joined(first, last), device)
+            if (added := network.ensemble.added(ids, bases=bases)) is not None:
+                found.append(added)
     return torch.cat(found) if found else None
 
 

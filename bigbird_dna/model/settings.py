@@ -121,8 +121,7 @@ class NamedTrack(BaseModel):
     group: str
 
 
-KMER_WINDOW = 1000
-"""The wider of the two windows around a bin whose k-mers regressions read, in bp; the other is the bin."""
+KMER_WINDOW = 1000  # bp, the wider of the two windows whose k-mers regressions read; the other is the bin
 
 
 class ChromatinSettings(Settings):

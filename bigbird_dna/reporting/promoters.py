@@ -86,10 +86,10 @@ def promoter_report(
     Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
     the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
     (Parquet) are given by negative set, those of `baselines` by negative set and baseline. An ensemble's
-    network alone is a further predictor. If
-    `calibration.json` is in the directory of a file in `sets`, as in a model directory, calibrated
-    probabilities are evaluated too. `controls` are the predictions of models trained on shuffled labels, each
-    with its own permutation. `UsageError` for a baseline or control of a negative set not in `sets`.
+    network alone is a further predictor. If `calibration.json` is in the directory of a file in `sets`, as in
+    a model directory, calibrated probabilities are evaluated too. `controls` are the predictions of models
+    trained on shuffled labels, each with its own permutation. `UsageError` for a baseline or control of a
+    negative set not in `sets`.
     """
     comparisons = _comparisons(sets, baselines or {}, controls)
     table = promoter_table(comparisons)

@@ -59,14 +59,12 @@ SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
 # Of a genome: a custom sequence is one window, with one score and no start sites around it.
 HAS_TSS = CONFIG.has_promoters and not SEQUENCES
-# Sequences trimmed around their center are not aligned at the start site.
-UNALIGNED = SEQUENCES and SEQUENCES.length is not None
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
 BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)
     for name in SETS
     for baseline in PROMOTER_BASELINES
-    if not (UNALIGNED and baseline == "position")
+    if not (CONFIG.has_unaligned_sequences and baseline == "position")
 }
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED

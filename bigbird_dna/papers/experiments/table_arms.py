@@ -113,11 +113,10 @@ class Table6(_Table):
     def arms(self, run: Config) -> Sequence[Arm]:
         if run.has_sequences:
             sets = run.tables.negative_sets or run.promoters.windows.negative_sets
-            parts = ((f"{name}-", {"negative_set": name}) for name in sets)
             return [
                 arm
-                for prefix, options in parts
-                for arm in _arms(run, "promoters", [OWN_MODEL], prefix, {}, options)
+                for name in sets
+                for arm in _arms(run, "promoters", [OWN_MODEL], f"{name}-", {}, {"negative_set": name})
             ]
         return [
             arm
@@ -267,10 +266,8 @@ def _arms(
 def _comparators(
     run: Config, task: ArmTask, prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
-    tables, sequences = run.tables, run.promoters.sequences
-    # Sequences trimmed around their center are not aligned at the start site.
-    unaligned = task == "promoters" and sequences is not None and sequences.length is not None
-    names = [one for one in getattr(tables, task) if not (unaligned and one == POSITION)]
+    tables = run.tables
+    names = [one for one in getattr(tables, task) if not (run.has_unaligned_sequences and one == POSITION)]
     for comparator, network in ((one, one in NETWORK_NAMES) for one in names):
         for rate, training in _trainings(run, task) if network else [(None, {})]:
             yield Arm(
