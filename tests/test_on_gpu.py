@@ -13,8 +13,9 @@ import bigbird_dna
 from bigbird_dna.attention import Route, bigbird_attention, choose_route
 from bigbird_dna.attention.flex import TOLERANCE, TOLERANCE_TF32
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.genome.sequence import DYADS
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.ensemble import KmerMember
+from bigbird_dna.model.ensemble import DyadMember, KmerMember
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.training import loop
@@ -133,6 +134,9 @@ def test_kmers_and_ensembles_have_the_values_of_the_cpu(settings: Settings) -> N
     for part in model.network.modules():
         if isinstance(part, KmerMember):
             part.set_weights(30 * torch.randn(part.weight[:, 1:, :-1].shape).numpy())
+        if isinstance(part, DyadMember):
+            numbers = torch.randint(DYADS, part.weight.shape).numpy()
+            part.set_weights(numbers, torch.randn(part.weight.shape).numpy())
     windows = [random_dna(settings.window, seed) for seed in range(64)]
     on_cpu, on_gpu = (model.predict(windows, device=device) for device in ("cpu", "cuda"))
     assert np.abs(on_cpu - on_gpu).max() < 1e-4 and np.ptp(on_cpu) > 0.1

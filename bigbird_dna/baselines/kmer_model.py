@@ -1,7 +1,7 @@
 """The k-mer regressions of chromatin tracks as a model, so that `score-variants` also predicts with them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -11,12 +11,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.sequence import DYADS
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 
@@ -25,12 +27,14 @@ _FITTED = ("mean", "scale", "weight", "bias")  # of `KmerTracks`
 
 @dataclass(frozen=True, repr=False)
 class KmerModel(LoadedChromatinModel):
-    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window.
+    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window;
+    and on counts of dyads in the bin.
 
     It has no network. `path` is its file, see `write`.
     """
 
     regressions: KmerTracks = field(default_factory=KmerTracks)
+    dyads: TrackDyads = field(default_factory=lambda: TrackDyads.none(0))
     sizes: Sequence[int] = ()
     kmer: int = 5
 
@@ -38,6 +42,7 @@ class KmerModel(LoadedChromatinModel):
     def of(
         cls,
         regressions: KmerTracks,
+        dyads: TrackDyads,
         sizes: Sequence[int],
         kmer: int,
         tracks: Sequence[Track],
@@ -50,7 +55,15 @@ class KmerModel(LoadedChromatinModel):
         )
         # No command that accepts this model uses the network or its tokenizer.
         return cls(
-            cast(Any, nn.Module()), cast(Any, None), EncoderConfig(), settings, path, regressions, sizes, kmer
+            cast(Any, nn.Module()),
+            cast(Any, None),
+            EncoderConfig(),
+            settings,
+            path,
+            regressions,
+            dyads,
+            sizes,
+            kmer,
         )
 
     @cached_property
@@ -60,7 +73,14 @@ class KmerModel(LoadedChromatinModel):
 
     def window_probabilities(self, windows: Sequence[str], **_: Any) -> npt.NDArray[np.float32]:
         """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
-        return self.regressions.predict(window_features(windows, self.sizes, self.kmer))[:, None]
+        from scipy.special import expit
+
+        return np.asarray(expit(self.log_odds(windows)[1]), np.float32)[:, None]
+
+    def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Log-odds (N, T) by the k-mers alone, and with the dyads."""
+        alone = self.regressions.logits(window_features(windows, self.sizes, self.kmer))
+        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
 
     def write(self, path: Path) -> None:
         """Write the model as `.npz`, for `read_kmer_model`."""
@@ -68,7 +88,8 @@ class KmerModel(LoadedChromatinModel):
         arrays = {"tracks": names, "sizes": np.array(self.sizes), "kmer": np.array(self.kmer)}
         with atomic_path(path) as temporary, temporary.open("wb") as stream:
             fitted = {name: getattr(self.regressions, name).numpy() for name in _FITTED}
-            np.savez(stream, **arrays, **fitted)  # type: ignore[arg-type]
+            dyads = {f"dyads_{name}": value for name, value in vars(self.dyads).items()}
+            np.savez(stream, **arrays, **fitted, **dyads)  # type: ignore[arg-type]
 
 
 def read_kmer_model(path: Path) -> KmerModel:
@@ -83,8 +104,11 @@ def read_kmer_model(path: Path) -> KmerModel:
         regressions = KmerTracks()
         for name in _FITTED:
             setattr(regressions, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
+        dyads = TrackDyads(*(arrays[f"dyads_{one.name}"] for one in fields(TrackDyads)))
+        if dyads.words.shape != dyads.weight.shape or not ((dyads.words >= 0) & (dyads.words < DYADS)).all():
+            raise DataError(f"{path}: the dyads are not those of a regression")
         tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
-        model = KmerModel.of(regressions, arrays["sizes"].tolist(), int(arrays["kmer"]), tracks, path)
+        model = KmerModel.of(regressions, dyads, arrays["sizes"].tolist(), int(arrays["kmer"]), tracks, path)
         probabilities = model.window_probabilities(["A" * model.settings.window])
         if probabilities.shape != (1, 1, len(tracks)) or not np.isfinite(probabilities).all():
             raise DataError(f"{path}: the regressions do not match the tracks")

@@ -121,10 +121,13 @@ class KmerTracks:
             self.penalties[better.numpy()] = penalty
         return self
 
+    def logits(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return log-odds (N, T)."""
+        return ((torch.from_numpy(x) - self.mean) / self.scale @ self.weight + self.bias).numpy()
+
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return probabilities (N, T)."""
-        features = (torch.from_numpy(x) - self.mean) / self.scale
-        return torch.sigmoid(features @ self.weight + self.bias).numpy()
+        return torch.sigmoid(torch.from_numpy(self.logits(x))).numpy()
 
     def coefficients(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""

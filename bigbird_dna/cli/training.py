@@ -281,12 +281,15 @@ def fit_chromatin_baseline(
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
+    dyads: Path | None = option(
+        None, "FILE", "Also write predictions with spaced dyads (.npy).", "", "--write-dyads"
+    ),
     model: Path | None = option(
         None, "FILE", "Also write the baseline (.npz), as a model for score-variants.", "", "--write-model"
     ),
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Fit a logistic regression on k-mers for every track, and predict the same test bins.
+    """Fit a logistic regression on k-mers and then dyads for every track, and predict the same bins.
 
     Example: bigbird-dna train baseline-chromatin workflow/config/demo.yaml -o kmers.npy
     """

@@ -95,7 +95,7 @@ class ChromatinModelConfig(StartConfig):
     )
     ensemble: bool = field(
         True,
-        "add the log-odds of the k-mer baseline (k: evaluation.baseline_kmer) to those of the network, with "
+        "add the log-odds of the k-mer and dyad baseline (see evaluation) to those of the network, with "
         "weights fitted to validation bins",
     )
 
@@ -124,6 +124,13 @@ class ChromatinEvaluationConfig(EvaluationConfig):
     test_bins: int = field(0, "size of a sample of test bins to evaluate; 0: all", ge=0)
     center_fraction: float = field(
         0.0, "pooling bin: central fraction of a window to predict at once; 0: one bin", ge=0, le=1
+    )
+    baseline_dyads: int = field(
+        16,
+        "spaced dyads per track (two trinucleotides with up to 12 bases between them) that are added to the "
+        "k-mer baseline; 0: none",
+        ge=0,
+        le=256,
     )
 
 

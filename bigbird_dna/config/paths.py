@@ -54,6 +54,7 @@ class RunPaths:
     combined_chromatin = _Place("models/chromatin")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
+    chromatin_dyads = _Place("chromatin/dyads.npy")
     kmer_model = _Place("chromatin/kmers.npz")
     held_out_bins = _Place("chromatin/held-out")
     nearest_bins = _Place("chromatin/nearest.tsv")

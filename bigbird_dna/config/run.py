@@ -255,6 +255,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "chromatin": (
         *("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
         "chromatin.evaluation.baseline_kmer",
+        "chromatin.evaluation.baseline_dyads",
     ),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "chromatin-calibration": (

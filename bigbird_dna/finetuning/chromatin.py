@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import ChromatinConfig, stage_values
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
-from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_bins, fit_baseline
+from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_log_odds, fit_baseline
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
@@ -157,13 +156,14 @@ class ChromatinObjective:
         (network,) = ensemble.members
         assert isinstance(network, ChromatinNetwork) and network.ensemble and network.ensemble.kmers
         data, seed, k = self.data, self.config.seed, network.ensemble.kmers.k
+        dyads = 0 if network.ensemble.dyads is None else network.ensemble.dyads.weight.shape[1]
         learned, valid = sample(self.training, BASELINE_BINS, (seed, 8)), data.rows("valid")
-        baseline = fit_baseline(data, self.reference, k, learned, valid)
+        baseline = fit_baseline(data, self.reference, k, dyads, learned, valid)
         rows = sample(valid, VALIDATION_BINS, (seed, 9))
-        predicted = log_odds(baseline_bins(baseline, data, self.reference, rows))
+        _, predicted = baseline_log_odds(baseline, data, self.reference, rows)
         return add_track_member(
             network.ensemble,
-            baseline.regressions,
+            baseline,
             {NETWORK: self._logits(network, rows), KMERS: predicted},
             data.labels.rows(rows),
             self.config.positive_weight,
@@ -262,6 +262,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
             head=model.head,
             members=1,
             ensemble_kmers=self.section.evaluation.baseline_kmer if model.ensemble else 0,
+            ensemble_dyads=self.section.evaluation.baseline_dyads if model.ensemble else 0,
             tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in self.bins.tracks),
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.baselines.kmers import KmerTracks
+from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log
@@ -124,20 +124,23 @@ def add_promoter_members(
 
 def add_track_member(
     ensemble: EnsembleSum,
-    regressions: KmerTracks,
+    baseline: KmerModel,
     logits: Mapping[str, Floats],
     labels: npt.NDArray[np.integer],
     positive_weight: float,
 ) -> Members:
-    """Add k-mer regressions to an ensemble, and fit the members' weights, which are the same for all tracks,
-    to the members' log-odds and the labels (N, T) of validation bins.
+    """Add the k-mer and dyad regressions to an ensemble, and fit the members' weights, which are the same for
+    all tracks, to the members' log-odds and the labels (N, T) of validation bins.
 
     Positive labels have the weight of the network's training, so that log-odds keep their meaning.
     """
     assert ensemble.kmers is not None
-    coefficients, bias = regressions.coefficients()
-    members = fit_members(logits, labels, positive_weight)
+    coefficients, bias = baseline.regressions.coefficients()
+    dyads, members = baseline.dyads, fit_members(logits, labels, positive_weight)
+    weight = members.weights[KMERS]
     ensemble.weight.fill_(members.weights[NETWORK])
-    ensemble.intercept.copy_(torch.from_numpy(members.intercept + members.weights[KMERS] * bias))
-    ensemble.kmers.set_weights(members.weights[KMERS] * coefficients)
+    ensemble.intercept.copy_(torch.from_numpy(members.intercept + weight * (bias + dyads.bias)))
+    ensemble.kmers.set_weights(weight * coefficients)
+    if ensemble.dyads is not None:
+        ensemble.dyads.set_weights(dyads.words, weight * dyads.weight)
     return members

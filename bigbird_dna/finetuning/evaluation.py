@@ -1,7 +1,7 @@
 """Predictions for held-out windows and bins, by models and by regressions as baselines."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
 from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.baselines.promoters import promoter_regression
@@ -157,32 +158,48 @@ def predict_bins(
     return np.asarray(total / len(models), np.float32)
 
 
-def _features(
-    data: ChromatinData, reference: Reference, rows: Rows, sizes: Sequence[int], k: int
-) -> npt.NDArray[np.float32]:
-    windows = BinWindows(data, reference, max(sizes), rows)
-    parts = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
-    return np.concatenate([window_features(texts, sizes, k) for texts in parts])
+def _window_blocks(data: ChromatinData, reference: Reference, rows: Rows, size: int) -> Iterator[list[str]]:
+    windows = BinWindows(data, reference, size, rows)
+    return (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
 
 
-def fit_baseline(data: ChromatinData, reference: Reference, k: int, training: Rows, valid: Rows) -> KmerModel:
-    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, to the bins
-    `training`; the penalties are chosen on `valid`."""
-    sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
+def fit_baseline(
+    data: ChromatinData, reference: Reference, k: int, dyads: int, training: Rows, valid: Rows
+) -> KmerModel:
+    """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, and then the
+    weights of `dyads` of the bin, to the bins `training`; the penalties are chosen on `valid`."""
+    size = data.bin_size
+    sizes = (size, max(KMER_WINDOW, size))
     if not len(valid):
         raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
     log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
-    known, held_out = (
-        (_features(data, reference, rows, sizes, k), data.labels.rows(rows)) for rows in (training, valid)
+    x, x_valid = (
+        np.concatenate(
+            [window_features(some, sizes, k) for some in _window_blocks(data, reference, rows, sizes[1])]
+        )
+        for rows in (training, valid)
     )
-    return KmerModel.of(KmerTracks().fit(*known, *held_out), sizes, k, data.tracks)
+    y, y_valid = (data.labels.rows(rows) for rows in (training, valid))
+    regressions = KmerTracks().fit(x, y, x_valid, y_valid)
+
+    def counts(rows: Rows) -> Iterator[Any]:
+        return (dyad_counts(some, size) for some in _window_blocks(data, reference, rows, size))
+
+    fitted = TrackDyads.fit(
+        dyads,
+        (partial(counts, training), regressions.logits(x), y),
+        (partial(counts, valid), regressions.logits(x_valid), y_valid),
+    )
+    return KmerModel.of(regressions, fitted, sizes, k, data.tracks)
 
 
-def baseline_bins(
+def baseline_log_odds(
     model: KmerModel, data: ChromatinData, reference: Reference, rows: Rows
-) -> npt.NDArray[np.float32]:
-    """Return the baseline's probabilities (n, T) of bins."""
-    return model.regressions.predict(_features(data, reference, rows, model.sizes, model.kmer))
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return the baseline's log-odds (n, T) of bins, by the k-mers alone and with the dyads."""
+    found = [model.log_odds(some) for some in _window_blocks(data, reference, rows, max(model.sizes))]
+    alone, both = (np.concatenate(part) for part in zip(*found, strict=True))
+    return alone, both
 
 
 def evaluate_models(
@@ -261,18 +278,28 @@ def evaluate_baseline(
     reference: Path,
     output: Path,
     labels: Path | None = None,
+    dyads: Path | None = None,
     model: Path | None = None,
 ) -> None:
     """Fit the k-mer baseline, and write its probabilities as `evaluate_models` does.
 
-    `model` is an output file for the baseline itself, which `score-variants` accepts; None: not written.
+    Further output files, None: not written: `dyads` for the probabilities with dyads, and `model` for the
+    baseline itself, with dyads, which `score-variants` accepts.
     """
-    check_output(model, [data, reference])
+    from scipy.special import expit
+
+    for path in (dyads, model):
+        check_output(path, [data, reference])
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
     genome = Reference(reference)
     training = sample(bins.rows("train"), BASELINE_BINS, (config.seed, 8))
-    baseline = fit_baseline(bins, genome, config.baseline_kmer, training, bins.rows("valid"))
-    _write(output, baseline_bins(baseline, bins, genome, rows), labels, bins, rows)
+    baseline = fit_baseline(
+        bins, genome, config.baseline_kmer, config.baseline_dyads, training, bins.rows("valid")
+    )
+    alone, both = baseline_log_odds(baseline, bins, genome, rows)
+    _write(output, expit(alone), labels, bins, rows)
+    if dyads is not None:
+        write_array(dyads, expit(both))
     if model is not None:
         baseline.write(model)
 

@@ -57,6 +57,19 @@ def canonical_kmers(k: int) -> NDArray[np.intp]:
     return np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[1]
 
 
+GAPS = 13
+PAIRS = 2080  # canonical 6-mers
+DYADS = GAPS * PAIRS
+"""A spaced dyad is two trinucleotides with 0 to `GAPS` − 1 bases between them. A dyad and its reverse
+complement have the same number: `PAIRS` · gap + that of the canonical 6-mer that the two form."""
+
+
+def dyad_parts(numbers: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Return the gap and the numbers of both trinucleotides of dyads (…), (…, 3), on one of the strands."""
+    words = np.unique(canonical_kmers(6), return_index=True)[1][numbers % PAIRS]
+    return np.stack([numbers // PAIRS, words // 64, words % 64], axis=-1)
+
+
 def first_bad_letter(raw: bytes) -> int | None:
     """Return the offset of the first byte that is not a DNA letter, or None."""
     bad = raw.translate(None, _ACCEPTED)

@@ -154,6 +154,7 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                     settings.head,
                     settings.ensemble_kmers,
                     settings.kmer_margin,
+                    settings.ensemble_dyads,
                 )
                 for _ in range(settings.members)
             )

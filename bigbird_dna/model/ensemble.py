@@ -13,8 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, canonical_kmers, dyad_parts
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, bag_sums
-from bigbird_dna.model.kmers import ReadsKmers
+from bigbird_dna.model.kmers import ReadsKmers, TokenWords
 
 
 class PositionMember(nn.Module):
@@ -66,14 +67,8 @@ class KmerMember(ReadsKmers):
         `spans` (B, K, 2), on the CPU, are a range's first token and the one after its last.
         """
         words = self.words(ids)
-        starts, batch = words.starts.cpu().numpy(), len(ids)
-        edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(-1, 2)  # bases
-        begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
         for margin in self.margins:
-            first = np.maximum(edges[:, 0] - margin, begins)
-            sizes = np.minimum(edges[:, 1] + margin, ends) - first
-            offsets = np.cumsum(sizes) - sizes
-            places = np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
+            places, offsets, _ = places_in(words, spans, margin)
             rows = words.rows[torch.from_numpy(places).to(ids.device)]
             yield rows, torch.from_numpy(offsets.astype(np.int32)).to(ids.device)
 
@@ -85,6 +80,65 @@ class KmerMember(ReadsKmers):
         regions = zip(self.weight, self.regions(ids, spans), strict=True)
         means = [_mean(bag_sums(weight, *region)) for weight, region in regions]
         return torch.stack(means).sum(0).view(*spans.shape[:2], -1)
+
+
+class DyadMember(ReadsKmers):
+    """Weights of each track's spaced dyads (`baselines.dyads`), whose counts in a bin's tokens are added.
+
+    A dyad is in the bin if the middle bases of its two parts are. Without `set_weights` it is zero.
+    """
+
+    parts: Tensor  # (T, dyads of a track, 3), see `dyad_parts`: small numbers, exact in any type of weights
+    weight: Tensor  # (T, dyads of a track)
+
+    def __init__(self, outputs: int, each: int) -> None:
+        super().__init__(3, both_strands=False)
+        self.register_buffer("parts", torch.zeros(outputs, each, 3))
+        self.register_buffer("weight", torch.zeros(outputs, each))
+        self._canonical = torch.from_numpy(canonical_kmers(6))
+
+    def set_weights(self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]) -> None:
+        """Set the dyads and their log-odds per count, (T, dyads of a track) each."""
+        self.parts.copy_(torch.from_numpy(dyad_parts(numbers)))
+        self.weight.copy_(torch.from_numpy(weight))
+
+    def forward(self, ids: Tensor, spans: Tensor) -> Tensor:
+        """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2), on the CPU."""
+        words, device = self.words(ids), ids.device
+        places, offsets, ends = (torch.from_numpy(part).to(device) for part in places_in(words, spans, 0))
+        bins = torch.searchsorted(offsets, torch.arange(len(places), device=device), right=True) - 1
+        self._canonical = self._canonical.to(device)
+        found = []
+        for gap in range(GAPS):
+            second = places + 3 + gap
+            inside = second < ends[bins]
+            left, right = words.rows[places], words.rows[second.clamp_max_(len(words.rows) - 1)]
+            known = inside & (left > 0) & (right > 0)
+            pair = self._canonical[torch.where(known, 64 * left + right - 65, 0)]
+            found.append(bins * (DYADS + 1) + torch.where(known, PAIRS * gap + pair, DYADS))
+        # Counts are whole numbers: their sums are the same in any order.
+        counts = torch.bincount(torch.cat(found), minlength=len(offsets) * (DYADS + 1)).view(-1, DYADS + 1)
+        gaps, firsts, seconds = self.parts.long().unbind(-1)
+        terms = counts[:, PAIRS * gaps + self._canonical[64 * firsts + seconds]] * self.weight
+        return terms.sum(-1).view(*spans.shape[:2], -1)
+
+
+def places_in(
+    words: TokenWords, spans: Tensor, margin: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The bases of ranges of tokens `spans` (B, K, 2), extended by `margin` bp at both ends within their row.
+
+    Returns their places among the bases of all rows, each range's (B K,) first index in these, and the places
+    at which the ranges end.
+    """
+    starts, batch = words.starts.cpu().numpy().astype(np.int64), len(spans)
+    edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(-1, 2)
+    begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
+    first = np.maximum(edges[:, 0] - margin, begins)
+    last = np.minimum(edges[:, 1] + margin, ends)
+    offsets = np.cumsum(last - first) - (last - first)
+    places = np.arange((last - first).sum()) + np.repeat(first - offsets, last - first)
+    return places, offsets, last
 
 
 def _mean(sums: Tensor) -> Tensor:
@@ -101,9 +155,15 @@ class EnsembleSum(nn.Module):
     weight: Tensor  # (), of the network's log-odds
     intercept: Tensor  # (T,)
 
-    def __init__(self, outputs: int, position: PositionMember | None, kmers: KmerMember | None) -> None:
+    def __init__(
+        self,
+        outputs: int,
+        position: PositionMember | None,
+        kmers: KmerMember | None,
+        dyads: DyadMember | None = None,
+    ) -> None:
         super().__init__()
-        self.position, self.kmers = position, kmers
+        self.position, self.kmers, self.dyads = position, kmers, dyads
         self.register_buffer("weight", torch.ones(()))
         self.register_buffer("intercept", torch.zeros(outputs))
         self.enabled = True  # see `networks_alone`
@@ -120,6 +180,8 @@ class EnsembleSum(nn.Module):
         total = self.intercept.expand(len(ids), *(() if spans is None else spans.shape[1:2]), -1)
         if self.kmers is not None:
             total = total + self.kmers(ids, spans)
+        if self.dyads is not None and spans is not None:
+            total = total + self.dyads(ids, spans)
         if self.position is not None and bases is not None:
             total = total + self.position(bases)
         return total

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.ensemble import EnsembleSum, KmerMember, PositionMember
+from bigbird_dna.model.ensemble import DyadMember, EnsembleSum, KmerMember, PositionMember
 from bigbird_dna.model.input_embeddings import initialize, rotation
 from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
@@ -250,7 +250,8 @@ class ChromatinNetwork(nn.Module):
     layers of full attention across the bins, between pooling and head: they connect a site with every bin in
     one step. `head` "linear" (as in the paper) is one layer on the pooled vector; "dense", required by bin
     layers, adds a hidden layer. With `kmers`, their k, the network is in an ensemble with a `KmerMember` that
-    reads the k-mers in the tokens of a bin, and those up to `kmer_margin` bp around them.
+    reads the k-mers in the tokens of a bin, and those up to `kmer_margin` bp around them, and, with `dyads`
+    per track, a `DyadMember`.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class ChromatinNetwork(nn.Module):
         head: Head = "dense",
         kmers: int = 0,
         kmer_margin: int = 0,
+        dyads: int = 0,
     ) -> None:
         super().__init__()
         hidden = config.hidden
@@ -269,7 +271,7 @@ class ChromatinNetwork(nn.Module):
         self.ensemble = None
         if kmers:
             words = KmerMember(kmers, tracks, both_strands=True, margins=(0, kmer_margin))
-            self.ensemble = EnsembleSum(tracks, None, words)
+            self.ensemble = EnsembleSum(tracks, None, words, DyadMember(tracks, dyads) if dyads else None)
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
         self.dense = nn.Linear(width, hidden) if head == "dense" else None

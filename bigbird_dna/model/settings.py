@@ -135,6 +135,7 @@ class ChromatinSettings(Settings):
     head: Head = "dense"
     members: int = Field(ge=1)  # number of models in the ensemble
     ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of k-mer regressions added to each; 0: none
+    ensemble_dyads: int = Field(default=0, ge=0, le=256)  # spaced dyads of a track that are also added
     tracks: tuple[NamedTrack, ...]
 
     @model_validator(mode="after")

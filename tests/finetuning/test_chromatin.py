@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
 from benchmarks.plain_batches import PlainBatches
 from bigbird_dna.baselines.kmer_model import read_kmer_model
@@ -17,7 +18,7 @@ from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import (
-    baseline_bins,
+    baseline_log_odds,
     evaluate_baseline,
     evaluate_models,
     fit_baseline,
@@ -139,20 +140,23 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
     parts = (made.data.rows(split) for split in ("train", "valid"))
-    fitted = fit_baseline(made.data, made.reference, 4, *parts)
-    baseline = baseline_bins(fitted, made.data, made.reference, rows)
-    assert lowest(labels, baseline) > 0.7
+    fitted = fit_baseline(made.data, made.reference, 4, 8, *parts)
+    for baseline in baseline_log_odds(fitted, made.data, made.reference, rows):
+        assert lowest(labels, baseline) > 0.7
 
 
 def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None:
     path, out = tmp_path / "kmers.npz", tmp_path / "out.tsv"
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     config = settings().chromatin.evaluation
-    evaluate_baseline(config, **files, output=tmp_path / "kmers.npy", model=path)
-    model, rows = read_kmer_model(path), held_out_rows(made.data, config)
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "kmers.npy"), baseline_bins(model, made.data, made.reference, rows)
+    evaluate_baseline(
+        config, **files, output=tmp_path / "kmers.npy", dyads=tmp_path / "dyads.npy", model=path
     )
+    model, rows = read_kmer_model(path), held_out_rows(made.data, config)
+    for name, found in zip(
+        ("kmers", "dyads"), baseline_log_odds(model, made.data, made.reference, rows), strict=True
+    ):
+        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), expit(found))
     # A variant in a motif of a held-out contig takes from its own track more than from the other.
     peaks = [line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()]
     lines = []

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
 from bigbird_dna.baselines.kmers import window_features
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import DYADS, reverse_complement
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
-from bigbird_dna.model.ensemble import KmerMember
+from bigbird_dna.model.ensemble import DyadMember, KmerMember
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.kmers import (
     Pieces,
@@ -158,6 +159,7 @@ CHROMATIN = ChromatinSettings(
     members=2,
     tracks=(NamedTrack(track="a", group="g"), NamedTrack(track="b", group="g")),
     ensemble_kmers=3,
+    ensemble_dyads=5,
 )
 
 
@@ -179,9 +181,12 @@ def test_vectors_are_zero_at_first_and_change_an_encoder_when_they_are_not() -> 
 @pytest.mark.parametrize("own", [PROMOTER, CHROMATIN], ids=["promoter", "chromatin"])
 def test_a_saved_model_predicts_the_same_bits_in_any_batch(own: Any, position: str, tmp_path: Any) -> None:
     model = random_model(TOKENIZER, ENCODER.model_copy(update={"position_encoding": position}), own, scale=2)
+    rng = np.random.default_rng(1)
     for part in model.network.modules():
         if isinstance(part, KmerMember):
-            part.set_weights(np.random.default_rng(1).normal(size=part.weight[:, 1:, :-1].shape))
+            part.set_weights(rng.normal(size=part.weight[:, 1:, :-1].shape))
+        if isinstance(part, DyadMember):
+            part.set_weights(rng.integers(0, DYADS, part.weight.shape), rng.normal(size=part.weight.shape))
         if isinstance(part, TokenKmers):
             torch.nn.init.normal_(part.weight)
     windows = [random_dna(own.window, seed) for seed in range(9)]
@@ -215,6 +220,31 @@ def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> N
                 part = text[left:right]
                 features = window_features([part], [len(part)], 3)[0]
                 expected += features @ weight
+            np.testing.assert_allclose(found[row, place], expected, rtol=1e-4)
+
+
+def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
+    texts = [random_dna(120, 4), random_dna(60, 5) + "N" * 7 + random_dna(53, 6)]
+    rng = np.random.default_rng(1)
+    # Dyads that occur, so that most sums are not zero, and some others.
+    present = np.unique(dyad_counts(texts, 120).indices)
+    dyads = TrackDyads(
+        np.concatenate([rng.choice(present, (2, 90)), rng.integers(0, DYADS, (2, 10))], axis=1),
+        rng.normal(size=(2, 100)).astype(np.float32),
+        np.zeros(2, np.float32),
+    )
+    member = DyadMember(2, 100)
+    member.attach(TOKENIZER)
+    member.set_weights(dyads.words, dyads.weight)
+    rows = bin_rows(TOKENIZER, texts, np.array([[0, 60], [30, 80]]), 40, 500)
+    ids, _ = pad(rows.ids, TOKENIZER.pad_id)
+    found = member(ids, torch.from_numpy(rows.spans)).numpy()
+    for row, text in enumerate(texts):
+        offsets = TOKENIZER.offsets(TOKENIZER.encode(text))
+        for place, (first, last) in enumerate(rows.spans[row] - 1):
+            part = text[max(0, offsets[first] - 1) : offsets[last] + 1]
+            expected = dyads.added(dyad_counts([part], len(part)))[0]
+            assert expected.all()
             np.testing.assert_allclose(found[row, place], expected, rtol=1e-4)
 
 

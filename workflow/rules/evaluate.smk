@@ -194,6 +194,7 @@ rule auc_report:
         narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
         network=ALONE if CHROMATIN.model.ensemble else [],
         kmers=rules.train_baseline_chromatin.output.predictions,
+        dyads=rules.train_baseline_chromatin.output.dyads,
         labels=rules.train_baseline_chromatin.output.labels,
         bins=rules.train_baseline_chromatin.output.bins,
         calibrated=PATHS.calibrated_chromatin,
@@ -222,7 +223,8 @@ rule auc_report:
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.network:q}"
+        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} --compare dyads={input.dyads:q}"
+        " {params.network:q}"
         " {params.published:q}"
         " --min-positives {params.least:q} --calibration {params.calibration:q} --threads {threads}"
         " -o {params.directory:q} > {log:q} 2>&1"

@@ -144,6 +144,7 @@ rule train_baseline_chromatin:
         config=PATHS.stage("chromatin-evaluation"),
     output:
         predictions=PATHS.chromatin_kmers,
+        dyads=PATHS.chromatin_dyads,
         model=PATHS.kmer_model,
         bins=PATHS.held_out_bins / "bins.parquet",
         labels=PATHS.held_out_bins / "labels.npz",
@@ -159,6 +160,7 @@ rule train_baseline_chromatin:
     shell:
         "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q} --write-model {output.model:q}"
+        " --write-dyads {output.dyads:q}"
         " --write-labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
 
