@@ -257,6 +257,7 @@ READERS: dict[str, set[str]] = {
     "chromatin.evaluation.center_fraction": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.seed": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.baseline_kmer": {"chromatin-evaluation", "chromatin"},
+    "chromatin.evaluation.baseline_dyads": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation": {"chromatin-evaluation"},
     "long_range_arena": {"long-range"},
     "byte_lm": {"density"},

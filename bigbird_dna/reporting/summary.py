@@ -38,6 +38,7 @@ LISTED = 3  # number of tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {
     "kmers": STYLES[KMER].label,
+    "dyads": "k-mer and dyad regression",
     **{name: style.label for name, style in STYLES.items() if name != MODEL},
 }
 SHUFFLED = _PREDICTORS[CONTROL]

@@ -243,6 +243,7 @@ class StudyArm:
     row: StudyRow
     models: Sequence[FineTunedModel]
     compared: ModelComparison
+    stratum: str = ALL  # of the test windows
 
     @property
     def aurocs(self) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.predictions import blocks_of
+from bigbird_dna.data.predictions import ALL, CODING, AlignedPredictions, blocks_of
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
@@ -64,7 +65,8 @@ class LayerProbes(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         table = probe_promoters(run, run.paths.pretrained, output, device=device)
-        rows = table.astype({"layer": object}).fillna({"layer": ""}).to_dict("records")
+        whole = table[table["stratum"] == ALL]
+        rows = whole.astype({"layer": object}).fillna({"layer": ""}).to_dict("records")
         return [
             f"{' layer '.join(filter(None, (row['weights'], str(row['layer']))))}: AUROC "
             f"{interval(row['auroc'], row['auroc_low'], row['auroc_high'])}"
@@ -80,9 +82,9 @@ class ProbedWindows(NamedTuple):
     """Training, validation and test windows of probes, concatenated."""
 
     sequences: list[str]
-    blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome
     labels: NDArray[np.uint8]  # (N,)
     parts: list[slice]  # one per split, in the order of `SPLITS`
+    tests: AlignedPredictions  # the test windows, without scores
 
 
 def probe_promoters(
@@ -111,7 +113,7 @@ def probe_promoters(
     learned, _, evaluated = chosen.parts
     kmers.fit(chosen.sequences[learned], chosen.labels[learned])
     found.append(Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated])))
-    return probe_report(chosen.labels[evaluated], found, output, chosen.blocks[evaluated])
+    return probe_report(chosen.tests, found, output)
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
@@ -126,14 +128,16 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:
             raise DataError(f"{windows}: the {name} windows must be of both classes, found only one")
-    rows = np.concatenate(parts)
+    rows, tests = np.concatenate(parts), data.rows.iloc[parts[-1]]
     sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
     ends = accumulate(map(len, parts), initial=0)
+    columns = data.labels[parts[-1]].astype(np.int64), tests["pair"].to_numpy(np.int64), blocks_of(tests)
+    coding = tests[CODING].to_numpy(np.float64) if CODING in tests else None
     return ProbedWindows(
         sequences,
-        blocks_of(data.rows.iloc[rows]),
         data.labels[rows],
         [slice(*pair) for pair in pairwise(ends)],
+        AlignedPredictions(negative_set, *columns, {}, coding),
     )
 
 
@@ -159,7 +163,9 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
     return found
 
 
-PROBES = Schema.of("text weights; optional layer; estimate auroc delta_auroc; number inverse_penalty")
+PROBES = Schema.of(
+    "text weights; optional layer; text stratum; estimate auroc delta_auroc; number inverse_penalty"
+)
 
 
 class Probed(NamedTuple):
@@ -171,23 +177,26 @@ class Probed(NamedTuple):
     scores: NDArray[Any]  # (N,)
 
 
-def probe_report(
-    labels: NDArray[Any], probes: Sequence[Probed], output: Path, blocks: NDArray[np.int64]
-) -> pd.DataFrame:
-    """Write `probes.tsv` and `probes.svg` for test windows with labels (N,), in `blocks` (N,). `gain` is the
-    AUROC of a layer of the pretrained encoder minus that of the same layer with random weights."""
-    random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
+def probe_report(tests: AlignedPredictions, probes: Sequence[Probed], output: Path) -> pd.DataFrame:
+    """Write `probes.tsv`, for each stratum of the test windows, and `probes.svg`, for all of them. `gain` is
+    the AUROC of a layer of the pretrained encoder minus that of the same layer with random weights."""
+    scores = {str(number): np.asarray(probe.scores, np.float64) for number, probe in enumerate(probes)}
+    random = {probe.layer: str(number) for number, probe in enumerate(probes) if probe.weights == RANDOM}
     rows = []
-    for weights, layer, penalty, scores in probes:
-        gain = UNDEFINED
-        if weights == PRETRAINED and layer in random:
-            gain = auroc_difference(labels, scores, random[layer], blocks).estimate
-        rows.append((weights, layer, *auroc(labels, scores, blocks), *gain, penalty))
+    for stratum, part in replace(tests, scores=scores).strata():
+        if stratum != ALL and len(np.unique(part.labels)) < 2:
+            continue
+        for own, (weights, layer, penalty, _) in zip(part.scores.values(), probes, strict=True):
+            gain = UNDEFINED
+            if weights == PRETRAINED and layer in random:
+                gain = auroc_difference(part.labels, own, part.scores[random[layer]], part.blocks).estimate
+            found = auroc(part.labels, own, part.blocks)
+            rows.append((weights, layer, stratum, *found, *gain, penalty))
     # Nullable integers, because k-mers have no layer.
     table = pd.DataFrame(rows, columns=PROBES.names).astype({"layer": "Int64"})
     with into_directory(output) as files:
         write_table(files / "probes.tsv", table, PROBES)
-        _figure(table, files / "probes.svg")
+        _figure(table[table["stratum"] == ALL], files / "probes.svg")
     return table
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
-from bigbird_dna.data.predictions import negative_set_of
+from bigbird_dna.data.predictions import ALL, negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError
@@ -42,8 +42,8 @@ _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over t
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
 STUDY = Schema.of(
-    "text task; number share; text start; count seeds examples steps; metric auroc auroc_min auroc_max",
-    "estimate delta_auroc; metric minutes pretraining_minutes",
+    "text task; number share; text start stratum; count seeds examples steps",
+    "metric auroc auroc_min auroc_max; estimate delta_auroc; metric minutes pretraining_minutes",
 )
 
 
@@ -120,12 +120,13 @@ def study_report(
     tasks = read_models(models)
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
-    sentences = write_sentences(found, seconds, benchmarks)
+    whole = [arm for arm in found if arm.stratum == ALL]
+    sentences = write_sentences(whole, seconds, benchmarks)
     inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
     with into_directory(output, inputs) as files:
         write_table(files / "study.tsv", study_table(found, seconds), STUDY)
-        share_figure(found, files / "study.svg")
-        steps_figure(found, files / "study_steps.svg")
+        share_figure(whole, files / "study.svg")
+        steps_figure(whole, files / "study_steps.svg")
         (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
     return sentences
 
@@ -133,25 +134,27 @@ def study_report(
 def study_arms(
     models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
 ) -> list[StudyArm]:
-    """Evaluate the models of a task on test data, and return their arms in order. Tracks with fewer than
-    `min_positives` positive test bins are not included in the median."""
+    """Evaluate the models of a task on test data, and return their arms in order, for each stratum of the
+    windows. Tracks with fewer than `min_positives` positive test bins are not included in the median."""
     files = [model.of.predictions for model in models]
     if models[0].of.row.task == "promoters":
-        _, evaluated, classes, _ = next(evaluate_windows(files, negative_set_of(files[0])))
-        if len(np.unique(classes)) < 2:
-            raise DataError(f"{files[0]}: AUROC needs test windows of both classes, found only one")
+        strata = {}
+        for stratum, evaluated, classes, _ in evaluate_windows(files, negative_set_of(files[0])):
+            if len(np.unique(classes)) < 2:
+                raise DataError(f"{files[0]}: AUROC needs test windows of both classes, found only one")
+            strata[stratum] = evaluated
     else:
         assert labels is not None
-        evaluated = _evaluate_chromatin(files, labels, min_positives)
+        strata = {ALL: _evaluate_chromatin(files, labels, min_positives)}
     arms = by_arm(((one.of.row, one.of.seed) for one in models), [one.of.path for one in models])
 
     def pretrained(row: StudyRow) -> StudyRow | None:
         return None if row.start == PRETRAINED else row._replace(start=PRETRAINED)
 
-    compared = compare_arms(evaluated, arms, pretrained, minus="arm")
     return [
-        StudyArm(row, [models[number] for number in arms[row].values()], found)
-        for row, found in compared.items()
+        StudyArm(row, [models[number] for number in arms[row].values()], found, stratum)
+        for stratum, evaluated in strata.items()
+        for row, found in compare_arms(evaluated, arms, pretrained, minus="arm").items()
     ]
 
 
@@ -167,13 +170,14 @@ def _evaluate_chromatin(files: Sequence[Path], labels: Path, min_positives: int)
 
 
 def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> pd.DataFrame:
-    """Return one row per task, fraction and initialization; `gain` is pretrained AUROC minus the row's."""
+    """Return one row per task, stratum, fraction and initialization; the gain is the pretrained AUROC minus
+    the row's."""
     rows = []
     for arm in arms:
         before = pretraining_seconds if arm.row.start == PRETRAINED else None
         rows.append(
             (
-                *(*arm.row, len(arm.models), arm.examples, arm.models[0].steps),
+                *(*arm.row, arm.stratum, len(arm.models), arm.examples, arm.models[0].steps),
                 *(arm.auroc, float(arm.aurocs.min()), float(arm.aurocs.max()), *arm.gain),
                 *(arm.seconds / 60, float("nan") if before is None else before / 60),
             )

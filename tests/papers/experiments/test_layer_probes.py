@@ -1,6 +1,7 @@
 """Linear probes: vectors of every layer, the regression on them, and the command."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import load_config
+from bigbird_dna.data.predictions import AlignedPredictions
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import layer_means
-from bigbird_dna.papers.experiments.layer_probes import probe_promoters
+from bigbird_dna.papers.experiments.layer_probes import Probed, probe_promoters, probe_report
 from tests.cli.command import Run
 from tests.papers.comparators.test_known_differences import write_language_model
 from tests.toys import small_encoder
@@ -102,6 +105,23 @@ def test_layers_of_a_model_and_of_fresh_weights(tiny_config: Path, pretrained: P
     same = probed(tiny_config, pretrained, tmp_path / "same", seed=3)
     assert (same["delta_auroc"].iloc[:3] == 0).all()
     pd.testing.assert_frame_equal(same.iloc[:3, :5], table.iloc[:3, :5])
+
+
+def test_probes_of_noncoding_pairs(tmp_path: Path) -> None:
+    labels, pairs = np.tile([1, 0], 200), np.arange(400) // 2
+    tests = AlignedPredictions("genomic", labels, pairs, pairs, {}, np.where(pairs % 2, 0.1, 0.9))
+    rng = np.random.default_rng(1)
+    probes = [
+        Probed(name, 0, 1.0, labels * lift + rng.normal(size=400))
+        for name, lift in {"pretrained": 2.0, "random": 1.0}.items()
+    ]
+    table = probe_report(tests, probes, tmp_path)
+    assert table["stratum"].tolist() == ["all"] * 2 + ["noncoding"] * 2
+    for row, probe in zip(table.to_dict("records"), probes * 2, strict=True):
+        kept = pairs % 2 > 0 if row["stratum"] == "noncoding" else pairs >= 0
+        assert row["auroc"] == auroc(labels[kept], probe.scores[kept]).value
+    # Nothing but one stratum without coding fractions.
+    assert probe_report(replace(tests, coding=None), probes, tmp_path)["stratum"].tolist() == ["all"] * 2
 
 
 def test_the_experiment_has_no_arms(run: Run, tiny_config: Path, pretrained: Path, tmp_path: Path) -> None:

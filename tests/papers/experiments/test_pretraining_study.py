@@ -159,6 +159,28 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[ArmModel]) ->
     assert by["minutes"].tolist() == pytest.approx([10, 10, 20] * 2)
 
 
+def test_noncoding_pairs_are_a_stratum_of_their_own(tmp_path: Path) -> None:
+    models = write_study(tmp_path / "models", {1.0: 0.3})
+    noncoding = np.arange(600) // 2 % 3 > 0  # two of three pairs
+    for model in models:
+        rows = pd.read_parquet(model.predictions)
+        rows.assign(coding=np.where(noncoding, 0.1, 0.9)).to_parquet(model.predictions, index=False)
+    whole = study_report(models, tmp_path / "report")
+    table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
+    assert [*zip(table["stratum"], table["start"], strict=True)] == [
+        (stratum, start) for stratum in ("all", "noncoding") for start in ("pretrained", "random")
+    ]
+    for model in models:
+        rows = pd.read_parquet(model.predictions)[noncoding]
+        rows.drop(columns="coding").to_parquet(model.predictions, index=False)
+    study_report(models, tmp_path / "own")
+    own = pd.read_csv(tmp_path / "own/study.tsv", sep="\t").drop(columns="stratum")
+    kept = table[table["stratum"] == "noncoding"].drop(columns="stratum").reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, own)
+    # What it says is of all windows.
+    assert f"{table['auroc'].iloc[0]:.3f}" in " ".join(whole)
+
+
 def test_what_it_says_is_what_the_table_has(report: Path) -> None:
     text = (report / "study.txt").read_text()
     by = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"])["auroc"]
