@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
-from bigbird_dna.baselines.kmers import KmerTracks, window_features
+from bigbird_dna.baselines.kmers import KmerTracks, probabilities, window_features
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
 from bigbird_dna.disk.foreign import open_npz
@@ -73,9 +73,7 @@ class KmerModel(LoadedChromatinModel):
 
     def window_probabilities(self, windows: Sequence[str], **_: Any) -> npt.NDArray[np.float32]:
         """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
-        from scipy.special import expit
-
-        return np.asarray(expit(self.log_odds(windows)[1]), np.float32)[:, None]
+        return probabilities(self.log_odds(windows)[1])[:, None]
 
     def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""

@@ -80,6 +80,11 @@ def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDA
     return np.concatenate(parts, axis=1)
 
 
+def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the probabilities of log-odds."""
+    return torch.sigmoid(torch.from_numpy(logits)).numpy()
+
+
 class KmerTracks:
     """Logistic regressions with an L2 penalty on standardized features, one per track, fitted simultaneously.
 
@@ -127,7 +132,7 @@ class KmerTracks:
 
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return probabilities (N, T)."""
-        return torch.sigmoid(torch.from_numpy(self.logits(x))).numpy()
+        return probabilities(self.logits(x))
 
     def coefficients(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""

@@ -26,7 +26,7 @@ PRETRAINED, RANDOM, LONGER = STUDY_STARTS
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 _CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
 PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
-TrackComparator = Literal[_CommonComparator, "motifs"]
+TrackComparator = Literal[_CommonComparator, "dyads", "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
 TAXA: tuple[Taxon, ...] = get_args(Taxon)
@@ -125,7 +125,7 @@ class TablesConfig(Section):
         "baselines of Table 6",
     )
     chromatin: tuple[TrackComparator, ...] = field(
-        ("gc", "k-mers", "deepsea", "danq", "residual-cnn"),
+        ("gc", "k-mers", "dyads", "deepsea", "danq", "residual-cnn"),
         "baselines of Table 7; motifs requires the optional dependencies `motifs`",
     )
     models: tuple[TableModel, ...] = field(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
 from bigbird_dna.baselines.kmer_model import KmerModel
-from bigbird_dna.baselines.kmers import KmerTracks, window_features
+from bigbird_dna.baselines.kmers import KmerTracks, probabilities, window_features
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
@@ -286,8 +286,6 @@ def evaluate_baseline(
     Further output files, None: not written: `dyads` for the probabilities with dyads, and `model` for the
     baseline itself, with dyads, which `score-variants` accepts.
     """
-    from scipy.special import expit
-
     for path in (dyads, model):
         check_output(path, [data, reference])
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
@@ -297,9 +295,9 @@ def evaluate_baseline(
         bins, genome, config.baseline_kmer, config.baseline_dyads, training, bins.rows("valid")
     )
     alone, both = baseline_log_odds(baseline, bins, genome, rows)
-    _write(output, expit(alone), labels, bins, rows)
+    _write(output, probabilities(alone), labels, bins, rows)
     if dyads is not None:
-        write_array(dyads, expit(both))
+        write_array(dyads, probabilities(both))
     if model is not None:
         baseline.write(model)
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit
 
 from benchmarks.plain_batches import PlainBatches
 from bigbird_dna.baselines.kmer_model import read_kmer_model
+from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, parse_config
 from bigbird_dna.data.chromatin import training_bins
@@ -156,7 +156,7 @@ def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None
     for name, found in zip(
         ("kmers", "dyads"), baseline_log_odds(model, made.data, made.reference, rows), strict=True
     ):
-        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), expit(found))
+        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), probabilities(found))
     # A variant in a motif of a held-out contig takes from its own track more than from the other.
     peaks = [line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()]
     lines = []

@@ -169,6 +169,7 @@ class PromoterData:
             "seed": self.config.promoters.evaluation.seed,
             "sizes": (self.learned.length,),
             "kmer": self.config.promoters.evaluation.baseline_kmer,
+            "dyads": 0,
             "identity": {
                 "windows": checksum(self.windows / "windows.parquet"),
                 "reference": checksum(self.reference.path),
@@ -258,6 +259,7 @@ class TrackData:
             "seed": self.config.chromatin.evaluation.seed,
             "sizes": (size, self.length) if self.length > size else (size,),
             "kmer": self.config.chromatin.evaluation.baseline_kmer,
+            "dyads": self.config.chromatin.evaluation.baseline_dyads,
             "identity": {
                 "labels": checksum(self.data / "labels.npz"),
                 "bins": checksum(self.data / "bins.parquet"),

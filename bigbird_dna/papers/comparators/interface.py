@@ -21,14 +21,15 @@ from bigbird_dna.errors import check_import
 
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
 
-KMERS, GC, GKM, MOTIFS, NEAREST = "k-mers", "gc", "gkm-svm", "motifs", "nearest"
+KMERS, GC, GKM, NEAREST = "k-mers", "gc", "gkm-svm", "nearest"
+DYADS, MOTIFS = "dyads", "motifs"  # of bins only
 DIRECTED = POSITION, ORF, COMPOSITION = "position", "orf", "composition"  # of promoter windows only
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
 DESCRIPTION = "comparator.json"
 PROBE = "probe"  # in tables, a probe has the name of its language model
 
 _MODULES = {
-    **dict.fromkeys((GC, KMERS, *DIRECTED, NEAREST, PROBE), "simple"),
+    **dict.fromkeys((GC, KMERS, DYADS, *DIRECTED, NEAREST, PROBE), "simple"),
     **dict.fromkeys(NETWORK_NAMES, "architectures"),
     **{GKM: "gkm_svm", MOTIFS: "motifs"},
 }
@@ -129,6 +130,7 @@ class ComparatorRequest:
     directed: bool  # windows have a direction and one label, like promoters; otherwise both strands are used
     sizes: Sequence[int]  # central bp of a window from which k-mers and GC content are computed
     kmer: int
+    dyads: int  # of a label
     seed: int
     settings: NetworkSettings  # of networks
     checkpoints: Path  # directory for the training of a network

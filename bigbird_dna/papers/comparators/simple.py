@@ -4,7 +4,8 @@ language model, and the nearest window."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.kmers import KmerTracks, Probe, base_codes, fit_probe, window_features
+from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
+from bigbird_dna.baselines.kmers import (
+    KmerTracks,
+    Probe,
+    base_codes,
+    fit_probe,
+    probabilities,
+    window_features,
+)
 from bigbird_dna.baselines.promoters import LogisticBaseline, promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
 from bigbird_dna.config import PRETRAINED
@@ -25,7 +34,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.model import layer_means
-from bigbird_dna.papers.comparators.interface import GC, NEAREST, PROBE, Comparator, ComparatorRequest
+from bigbird_dna.papers.comparators.interface import DYADS, GC, NEAREST, PROBE, Comparator, ComparatorRequest
 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
@@ -102,6 +111,34 @@ class TrackKmers(TrackRegression):
 
     def chosen(self) -> dict[str, Any]:
         return {"k": self.k, **super().chosen()}
+
+
+class DyadComparator(TrackKmers):
+    """Regression on k-mers, and on `each` spaced dyads per label in the smallest of the `sizes`."""
+
+    def __init__(self, k: int, each: int, sizes: Sequence[int]) -> None:
+        super().__init__(k, sizes)
+        self.each, self.dyads = each, TrackDyads.none(0)
+
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        super().fit(learned, held_out)
+        known, tests = (
+            (partial(self._counts, windows), self.model.logits(self._of(windows)), all_labels(windows))
+            for windows in (learned, held_out)
+        )
+        self.dyads = TrackDyads.fit(self.each, known, tests)
+        return self
+
+    def _counts(self, windows: LabeledWindows) -> Iterator[Any]:
+        parts = blocks(windows.shape[0], _AT_ONCE)
+        return (dyad_counts(windows.sequences(rows), self.sizes[0]) for rows in parts)
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        added = self.dyads.added(dyad_counts(sequences, self.sizes[0]))
+        return probabilities(self.model.logits(self.features(sequences)) + added)
+
+    def chosen(self) -> dict[str, Any]:
+        return {"dyads": self.each, **super().chosen()}
 
 
 class PromoterLogistic(Comparator):
@@ -285,4 +322,6 @@ def make(request: ComparatorRequest) -> Comparator:
         return GcContent(request.sizes, balanced=directed)
     if directed:
         return PromoterLogistic(promoter_regression(request.name, request.kmer, seed))
+    if request.name == DYADS:
+        return DyadComparator(request.kmer, request.dyads, request.sizes)
     return TrackKmers(request.kmer, request.sizes)

@@ -156,6 +156,7 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: 
     ("name", "window", "command"),
     [
         ("k-mers", None, ["train baseline-chromatin", "--write-labels", "held-out", "-o", "old.npy"]),
+        ("dyads", None, ["train baseline-chromatin", "-o", "a.npy", "--write-dyads", "old.npy"]),
         (
             "nearest",
             40,
@@ -166,7 +167,8 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: 
 def test_comparators_of_bins_are_what_other_commands_give(
     run: Run, chromatin: Path, tmp_path: Path, name: str, window: int | None, command: list[object]
 ) -> None:
-    words = [tmp_path / word if word in ("held-out", "old.npy", "a.tsv") else word for word in command[1:]]
+    made = ("held-out", "old.npy", "a.npy", "a.tsv")
+    words = [tmp_path / word if word in made else word for word in command[1:]]
     words += ["--data", chromatin / "data", "--reference", chromatin / "reference.fa.gz"]
     assert run(command[0], chromatin / "config.yaml", *words).code == 0
     fit_bins(chromatin, name, tmp_path / "new", window)
