@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions, row_groups
@@ -49,6 +49,7 @@ def by_loop(positions: BasePositions, window: str, left: int, row: np.ndarray) -
     return vectors
 
 
+@settings(deadline=None)  # the first call of torch in a process is slow
 @given(st.lists(st.tuples(WINDOWS, CUTS), min_size=1, max_size=4), st.integers(0, 4))
 def test_a_token_gets_the_sum_over_its_bases(
     given_windows: list[tuple[str, tuple[int, int]]], padding: int
