@@ -9,20 +9,23 @@ regression does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.baselines.kmers import base_codes
+from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
 from bigbird_dna.baselines.markov import words_ending
+from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
 from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, UNKNOWN, canonical_kmers
 
 # Axes: N windows, L bases of a window, T tracks, D dyads of a track.
 
 # Strengths of the L2 penalty on the weights of a track's dyads (for the sum of losses), strongest first.
 DYAD_PENALTIES = (30.0, 10.0, 3.0)
+_AT_ONCE = 512  # windows whose sequences are in memory at a time
 
 Floats = npt.NDArray[np.floating[Any]]
 _Track = tuple[Floats, Floats, npt.NDArray[np.integer[Any]]]  # counts (N, D), log-odds (N,), labels (N,)
@@ -148,3 +151,44 @@ def _best(data: _Track, tests: _Track) -> Floats:
 
 def _mean_loss(logits: Floats, labels: npt.NDArray[np.integer[Any]]) -> float:
     return float(np.mean(np.logaddexp(0, logits) - labels * logits))
+
+
+@dataclass
+class TrackWords:
+    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window;
+    and on counts of `each` dyads per track in the bin."""
+
+    k: int
+    each: int
+    sizes: Sequence[int]
+    kmers: KmerTracks = field(default_factory=KmerTracks)
+    dyads: TrackDyads = field(default_factory=lambda: TrackDyads.none(0))
+
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        """Fit to labeled windows; the penalties are chosen on the second ones."""
+        (x, y), (x_valid, y_valid) = (
+            (self._features(windows), all_labels(windows)) for windows in (learned, held_out)
+        )
+        self.kmers.fit(x, y, x_valid, y_valid)
+        self.dyads = TrackDyads.fit(
+            self.each,
+            (partial(self._counts, learned), self.kmers.logits(x), y),
+            (partial(self._counts, held_out), self.kmers.logits(x_valid), y_valid),
+        )
+        return self
+
+    def _features(self, windows: LabeledWindows) -> npt.NDArray[np.float32]:
+        parts = map(windows.sequences, _rows(windows))
+        return np.concatenate([window_features(some, self.sizes, self.k) for some in parts])
+
+    def _counts(self, windows: LabeledWindows) -> Iterator[Any]:
+        return (dyad_counts(windows.sequences(rows), self.sizes[0]) for rows in _rows(windows))
+
+    def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Log-odds (N, T) by the k-mers alone, and with the dyads."""
+        alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
+        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
+
+
+def _rows(windows: LabeledWindows) -> Iterator[Rows]:
+    return blocks(windows.shape[0], _AT_ONCE)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
-from bigbird_dna.baselines.kmers import KmerTracks, probabilities, window_features
+from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
+from bigbird_dna.baselines.kmers import KmerTracks, probabilities
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
 from bigbird_dna.disk.foreign import open_npz
@@ -27,44 +27,19 @@ _FITTED = ("mean", "scale", "weight", "bias")  # of `KmerTracks`
 
 @dataclass(frozen=True, repr=False)
 class KmerModel(LoadedChromatinModel):
-    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window;
-    and on counts of dyads in the bin.
+    """Regressions of tracks on the words of a window. It has no network. `path` is its file, see `write`."""
 
-    It has no network. `path` is its file, see `write`.
-    """
-
-    regressions: KmerTracks = field(default_factory=KmerTracks)
-    dyads: TrackDyads = field(default_factory=lambda: TrackDyads.none(0))
-    sizes: Sequence[int] = ()
-    kmer: int = 5
+    words: TrackWords = field(default_factory=lambda: TrackWords(5, 0, ()))
 
     @classmethod
-    def of(
-        cls,
-        regressions: KmerTracks,
-        dyads: TrackDyads,
-        sizes: Sequence[int],
-        kmer: int,
-        tracks: Sequence[Track],
-        path: Path | None = None,
-    ) -> Self:
+    def of(cls, words: TrackWords, tracks: Sequence[Track], path: Path | None = None) -> Self:
         """Return the model of fitted regressions."""
         named = tuple(NamedTrack(track=track.name, group=track.group) for track in tracks)
         settings = ChromatinSettings(
-            window=max(sizes), bin=sizes[0], pooling="bin", bin_layers=0, members=1, tracks=named
+            window=max(words.sizes), bin=words.sizes[0], pooling="bin", bin_layers=0, members=1, tracks=named
         )
         # No command that accepts this model uses the network or its tokenizer.
-        return cls(
-            cast(Any, nn.Module()),
-            cast(Any, None),
-            EncoderConfig(),
-            settings,
-            path,
-            regressions,
-            dyads,
-            sizes,
-            kmer,
-        )
+        return cls(cast(Any, nn.Module()), cast(Any, None), EncoderConfig(), settings, path, words)
 
     @cached_property
     def sha256(self) -> str:
@@ -73,20 +48,16 @@ class KmerModel(LoadedChromatinModel):
 
     def window_probabilities(self, windows: Sequence[str], **_: Any) -> npt.NDArray[np.float32]:
         """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
-        return probabilities(self.log_odds(windows)[1])[:, None]
-
-    def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Log-odds (N, T) by the k-mers alone, and with the dyads."""
-        alone = self.regressions.logits(window_features(windows, self.sizes, self.kmer))
-        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
+        return probabilities(self.words.log_odds(windows)[1])[:, None]
 
     def write(self, path: Path) -> None:
         """Write the model as `.npz`, for `read_kmer_model`."""
         names = np.array([[track.name, track.group] for track in self.tracks])
-        arrays = {"tracks": names, "sizes": np.array(self.sizes), "kmer": np.array(self.kmer)}
+        words = self.words
+        arrays = {"tracks": names, "sizes": np.array(words.sizes), "kmer": np.array(words.k)}
         with atomic_path(path) as temporary, temporary.open("wb") as stream:
-            fitted = {name: getattr(self.regressions, name).numpy() for name in _FITTED}
-            dyads = {f"dyads_{name}": value for name, value in vars(self.dyads).items()}
+            fitted = {name: getattr(words.kmers, name).numpy() for name in _FITTED}
+            dyads = {f"dyads_{name}": value for name, value in vars(words.dyads).items()}
             np.savez(stream, **arrays, **fitted, **dyads)  # type: ignore[arg-type]
 
 
@@ -99,15 +70,16 @@ def read_kmer_model(path: Path) -> KmerModel:
         arrays = {name: file.read(name) for name in file.names}
         if arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8:  # more would take all memory
             raise DataError(f"{path}: needs two sizes of windows, and k from 1 to 8")
-        regressions = KmerTracks()
+        kmers = KmerTracks()
         for name in _FITTED:
-            setattr(regressions, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
+            setattr(kmers, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
         dyads = TrackDyads(*(arrays[f"dyads_{one.name}"] for one in fields(TrackDyads)))
         if dyads.words.shape != dyads.weight.shape or not ((dyads.words >= 0) & (dyads.words < DYADS)).all():
             raise DataError(f"{path}: the dyads are not those of a regression")
         tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
-        model = KmerModel.of(regressions, dyads, arrays["sizes"].tolist(), int(arrays["kmer"]), tracks, path)
-        probabilities = model.window_probabilities(["A" * model.settings.window])
-        if probabilities.shape != (1, 1, len(tracks)) or not np.isfinite(probabilities).all():
+        each, sizes = dyads.words.shape[1], arrays["sizes"].tolist()
+        model = KmerModel.of(TrackWords(int(arrays["kmer"]), each, sizes, kmers, dyads), tracks, path)
+        found = model.window_probabilities(["A" * model.settings.window])
+        if found.shape != (1, 1, len(tracks)) or not np.isfinite(found).all():
             raise DataError(f"{path}: the regressions do not match the tracks")
     return model

@@ -135,8 +135,8 @@ def add_track_member(
     Positive labels have the weight of the network's training, so that log-odds keep their meaning.
     """
     assert ensemble.kmers is not None
-    coefficients, bias = baseline.regressions.coefficients()
-    dyads, members = baseline.dyads, fit_members(logits, labels, positive_weight)
+    coefficients, bias = baseline.words.kmers.coefficients()
+    dyads, members = baseline.words.dyads, fit_members(logits, labels, positive_weight)
     weight = members.weights[KMERS]
     ensemble.weight.fill_(members.weights[NETWORK])
     ensemble.intercept.copy_(torch.from_numpy(members.intercept + weight * (bias + dyads.bias)))

@@ -1,7 +1,7 @@
 """Predictions for held-out windows and bins, by models and by regressions as baselines."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
+from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.kmer_model import KmerModel
-from bigbird_dna.baselines.kmers import KmerTracks, probabilities, window_features
+from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
@@ -158,47 +158,26 @@ def predict_bins(
     return np.asarray(total / len(models), np.float32)
 
 
-def _window_blocks(data: ChromatinData, reference: Reference, rows: Rows, size: int) -> Iterator[list[str]]:
-    windows = BinWindows(data, reference, size, rows)
-    return (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
-
-
 def fit_baseline(
     data: ChromatinData, reference: Reference, k: int, dyads: int, training: Rows, valid: Rows
 ) -> KmerModel:
     """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, and then the
     weights of `dyads` of the bin, to the bins `training`; the penalties are chosen on `valid`."""
-    size = data.bin_size
-    sizes = (size, max(KMER_WINDOW, size))
+    sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
     if not len(valid):
         raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
     log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
-    x, x_valid = (
-        np.concatenate(
-            [window_features(some, sizes, k) for some in _window_blocks(data, reference, rows, sizes[1])]
-        )
-        for rows in (training, valid)
-    )
-    y, y_valid = (data.labels.rows(rows) for rows in (training, valid))
-    regressions = KmerTracks().fit(x, y, x_valid, y_valid)
-
-    def counts(rows: Rows) -> Iterator[Any]:
-        return (dyad_counts(some, size) for some in _window_blocks(data, reference, rows, size))
-
-    fitted = TrackDyads.fit(
-        dyads,
-        (partial(counts, training), regressions.logits(x), y),
-        (partial(counts, valid), regressions.logits(x_valid), y_valid),
-    )
-    return KmerModel.of(regressions, fitted, sizes, k, data.tracks)
+    parts = (BinWindows(data, reference, sizes[1], rows) for rows in (training, valid))
+    return KmerModel.of(TrackWords(k, dyads, sizes).fit(*parts), data.tracks)
 
 
 def baseline_log_odds(
     model: KmerModel, data: ChromatinData, reference: Reference, rows: Rows
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return the baseline's log-odds (n, T) of bins, by the k-mers alone and with the dyads."""
-    found = [model.log_odds(some) for some in _window_blocks(data, reference, rows, max(model.sizes))]
-    alone, both = (np.concatenate(part) for part in zip(*found, strict=True))
+    windows = BinWindows(data, reference, model.settings.window, rows)
+    parts = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
+    alone, both = map(np.concatenate, zip(*map(model.words.log_odds, parts), strict=True))
     return alone, both
 
 

@@ -85,7 +85,7 @@ class KmerMember(ReadsKmers):
 class DyadMember(ReadsKmers):
     """Weights of each track's spaced dyads (`baselines.dyads`), whose counts in a bin's tokens are added.
 
-    A dyad is in the bin if the middle bases of its two parts are. Without `set_weights` it is zero.
+    A dyad is in the bin if the central bases of its two parts are. Without `set_weights` it is zero.
     """
 
     parts: Tensor  # (T, dyads of a track, 3), see `dyad_parts`: small numbers, exact in any type of weights

@@ -1,8 +1,8 @@
 """Intervals over blocks of the genome, and over blocks joined where test windows are similar.
 
-`python -m docs.generators.homology results/yeast workflow/config/yeast.yaml NAME` aligns the test windows of each
-negative set with each other, joins the blocks of windows with a similarity from a bound on, and stores the
-widths of the intervals relative to those over the blocks themselves.
+`python -m docs.generators.homology results/yeast workflow/config/yeast.yaml NAME` aligns the test windows of
+each negative set with each other, joins the blocks of windows with a similarity from a bound on, and stores
+the widths of the intervals relative to those over the blocks themselves.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pysam
 
-from bigbird_dna.baselines.dyads import TrackDyads
+from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
 from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.config import EncoderConfig
@@ -78,7 +78,8 @@ def _write_arrays(place: Path) -> None:
     x = rng.normal(size=(60, 4)).astype(np.float32)
     tracks = [Track(name, group) for name, group in TRACKS.items()]
     fitted = KmerTracks().fit(x, labels, x, labels)
-    KmerModel.of(fitted, TrackDyads.none(len(tracks)), (200, 1000), 1, tracks).write(place / "kmers.npz")
+    words = TrackWords(1, 0, (200, 1000), fitted, TrackDyads.none(len(tracks)))
+    KmerModel.of(words, tracks).write(place / "kmers.npz")
     table = "".join(f"{name}\t{group}\n" for name, group in TRACKS.items())
     (place / "data/tracks.tsv").write_text("track\tgroup\n" + table)
 

@@ -3,9 +3,7 @@ language model, and the nearest window."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,15 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
-from bigbird_dna.baselines.kmers import (
-    KmerTracks,
-    Probe,
-    base_codes,
-    fit_probe,
-    probabilities,
-    window_features,
-)
+from bigbird_dna.baselines.dyads import TrackWords
+from bigbird_dna.baselines.kmers import KmerTracks, Probe, base_codes, fit_probe, probabilities
 from bigbird_dna.baselines.promoters import LogisticBaseline, promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
 from bigbird_dna.config import PRETRAINED
@@ -39,20 +30,23 @@ from bigbird_dna.papers.comparators.interface import DYADS, GC, NEAREST, PROBE, 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
 
-class TrackRegression(Comparator):
-    """`KmerTracks` on features of the central `sizes` bp of a window."""
+class GcContent(Comparator):
+    """A regression per label on GC content, the fraction of G and C among known bases (0.5 without any), in
+    the central `sizes` bp of a window. With `balanced`, both classes have equal weight, independent of their
+    numbers of windows."""
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = tuple(sizes)
+    def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
+        self.sizes, self.balanced = tuple(sizes), balanced
         self.model = KmerTracks()
-
-    @abstractmethod
-    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        """Return features (n, F)."""
+        self._odds: NDArray[np.float64] = np.ones(0)  # odds of each label in the training windows
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        sides = [(self._of(windows), all_labels(windows)) for windows in (learned, held_out)]
-        self.model.fit(*sides[0], *sides[1])
+        (x, y), (x_valid, y_valid) = (
+            (self._of(windows), all_labels(windows)) for windows in (learned, held_out)
+        )
+        self.model.fit(x, y, x_valid, y_valid)
+        positives = y.sum(axis=0, dtype=np.int64)
+        self._odds = positives.clip(1) / (len(y) - positives).clip(1)
         return self
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
@@ -60,28 +54,7 @@ class TrackRegression(Comparator):
         return np.concatenate([self.features(windows.sequences(rows)) for rows in parts])
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        return self.model.predict(self.features(sequences))
-
-    def chosen(self) -> dict[str, Any]:
-        return {"bases": list(self.sizes)}
-
-
-class GcContent(TrackRegression):
-    """A regression per label on GC content, the fraction of G and C among known bases (0.5 without any).
-    With `balanced`, both classes have equal weight, independent of their numbers of windows."""
-
-    def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
-        super().__init__(sizes)
-        self.balanced = balanced
-        self._odds: NDArray[np.float64] = np.ones(0)  # odds of each label in the training windows
-
-    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        positives = all_labels(learned).sum(axis=0, dtype=np.int64)
-        self._odds = positives.clip(1) / (learned.shape[0] - positives).clip(1)
-        return super().fit(learned, held_out)
-
-    def predict(self, sequences: Sequence[str]) -> Probabilities:
-        chances = super().predict(sequences)
+        chances = self.model.predict(self.features(sequences))
         if not self.balanced:
             return chances
         # Adjust probabilities to equal numbers of windows of both classes.
@@ -89,6 +62,7 @@ class GcContent(TrackRegression):
         return (chances / (chances + against)).astype(np.float32)
 
     def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
+        """GC content (n, sizes)."""
         codes = base_codes(sequences)
         columns = []
         for size in self.sizes:
@@ -98,47 +72,25 @@ class GcContent(TrackRegression):
             columns.append(np.where(known, strong / known.clip(1), 0.5))
         return np.stack(columns, axis=1).astype(np.float32)
 
-
-class TrackKmers(TrackRegression):
-    """Regression on k-mers, counted on both strands together."""
-
-    def __init__(self, k: int, sizes: Sequence[int]) -> None:
-        super().__init__(sizes)
-        self.k = k
-
-    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        return window_features(sequences, self.sizes, self.k)
-
     def chosen(self) -> dict[str, Any]:
-        return {"k": self.k, **super().chosen()}
+        return {"bases": list(self.sizes)}
 
 
-class DyadComparator(TrackKmers):
-    """Regression on k-mers, and on `each` spaced dyads per label in the smallest of the `sizes`."""
+class TrackKmers(Comparator):
+    """Regressions on k-mers, counted on both strands together, and on dyads."""
 
-    def __init__(self, k: int, each: int, sizes: Sequence[int]) -> None:
-        super().__init__(k, sizes)
-        self.each, self.dyads = each, TrackDyads.none(0)
+    def __init__(self, words: TrackWords) -> None:
+        self.words = words
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        super().fit(learned, held_out)
-        known, tests = (
-            (partial(self._counts, windows), self.model.logits(self._of(windows)), all_labels(windows))
-            for windows in (learned, held_out)
-        )
-        self.dyads = TrackDyads.fit(self.each, known, tests)
+        self.words.fit(learned, held_out)
         return self
 
-    def _counts(self, windows: LabeledWindows) -> Iterator[Any]:
-        parts = blocks(windows.shape[0], _AT_ONCE)
-        return (dyad_counts(windows.sequences(rows), self.sizes[0]) for rows in parts)
-
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        added = self.dyads.added(dyad_counts(sequences, self.sizes[0]))
-        return probabilities(self.model.logits(self.features(sequences)) + added)
+        return probabilities(self.words.log_odds(sequences)[1])
 
     def chosen(self) -> dict[str, Any]:
-        return {"dyads": self.each, **super().chosen()}
+        return {"k": self.words.k, "dyads": self.words.each, "bases": list(self.words.sizes)}
 
 
 class PromoterLogistic(Comparator):
@@ -322,6 +274,5 @@ def make(request: ComparatorRequest) -> Comparator:
         return GcContent(request.sizes, balanced=directed)
     if directed:
         return PromoterLogistic(promoter_regression(request.name, request.kmer, seed))
-    if request.name == DYADS:
-        return DyadComparator(request.kmer, request.dyads, request.sizes)
-    return TrackKmers(request.kmer, request.sizes)
+    dyads = request.dyads if request.name == DYADS else 0
+    return TrackKmers(TrackWords(request.kmer, dyads, request.sizes))

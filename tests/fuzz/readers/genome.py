@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.baselines.dyads import TrackDyads
+from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
 from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
 from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.data.negatives import open_coding
@@ -132,7 +132,8 @@ def _kmer_model(path: Path) -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(40, 20)).astype(np.float32), rng.integers(0, 2, (40, 2))
     tracks = [Track("a", "TF"), Track("b", "HM")]
-    KmerModel.of(KmerTracks().fit(x, y, x, y), TrackDyads.none(2, 3), (4, 10), 2, tracks).write(path)
+    words = TrackWords(2, 3, (4, 10), KmerTracks().fit(x, y, x, y), TrackDyads.none(2, 3))
+    KmerModel.of(words, tracks).write(path)
 
 
 PREDICTIONS = predictions("gc", pairs=12)

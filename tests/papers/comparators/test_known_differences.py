@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
+from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
 from bigbird_dna.config import OptimizerConfig
@@ -160,7 +161,7 @@ def network(name: str, home: Path, steps: int, *, whole: bool = False) -> Networ
 TABLE: dict[str, Callable[[], Comparator]] = {
     "gc": lambda: GcContent((LENGTH,), balanced=True),
     "k-mers": lambda: PromoterLogistic(KmerLogistic(5, 1)),
-    "k-mers on both strands": lambda: TrackKmers(5, (LENGTH,)),
+    "k-mers on both strands": lambda: TrackKmers(TrackWords(5, 0, (LENGTH,))),
     "gkm-svm": lambda: GkmSvm(8, 6),
     "motifs": lambda: MotifScan([[_motif(WORD)]]),
 }
