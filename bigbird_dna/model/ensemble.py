@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, canonical_kmers, dyad_parts
+from bigbird_dna.genome.sequence import GAPS, PAIRS, canonical_kmers, dyad_parts
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, bag_sums
 from bigbird_dna.model.kmers import ReadsKmers, TokenWords
 
@@ -95,7 +95,10 @@ class DyadMember(ReadsKmers):
         super().__init__(3, both_strands=False)
         self.register_buffer("parts", torch.zeros(outputs, each, 3))
         self.register_buffer("weight", torch.zeros(outputs, each))
-        self._canonical = torch.from_numpy(canonical_kmers(6))
+        # Numbers of pairs by the rows of both trinucleotides; `PAIRS` with row 0, for none.
+        pairs = np.full((65, 65), PAIRS)
+        pairs[1:, 1:] = canonical_kmers(6).reshape(64, 64)
+        self._pairs = torch.from_numpy(pairs.ravel())
 
     def set_weights(self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]) -> None:
         """Set the dyads and their log-odds per count, (T, dyads of a track) each."""
@@ -107,20 +110,19 @@ class DyadMember(ReadsKmers):
         words, device = self.words(ids), ids.device
         places, offsets, ends = (torch.from_numpy(part).to(device) for part in places_in(words, spans, 0))
         bins = torch.searchsorted(offsets, torch.arange(len(places), device=device), right=True) - 1
-        self._canonical = self._canonical.to(device)
-        found = []
-        for gap in range(GAPS):
-            second = places + 3 + gap
-            inside = second < ends[bins]
-            left, right = words.rows[places], words.rows[second.clamp_max_(len(words.rows) - 1)]
-            known = inside & (left > 0) & (right > 0)
-            pair = self._canonical[torch.where(known, 64 * left + right - 65, 0)]
-            found.append(bins * (DYADS + 1) + torch.where(known, PAIRS * gap + pair, DYADS))
+        self._pairs = self._pairs.to(device)
+        rows = nn.functional.pad(words.rows.long(), (0, 1))  # the last one is none
+        gaps = torch.arange(GAPS, device=device)[:, None]
+        second = places + (gaps + 3)  # (gaps, P)
+        second = torch.where(second < ends[bins], second, len(rows) - 1)
+        pair = self._pairs[65 * rows[places] + rows[second]]
+        width = GAPS * (PAIRS + 1)
+        found = pair + (width * bins + (PAIRS + 1) * gaps)
         # Counts are whole numbers: their sums are the same in any order.
-        counts = torch.bincount(torch.cat(found), minlength=len(offsets) * (DYADS + 1)).view(-1, DYADS + 1)
-        gaps, firsts, seconds = self.parts.long().unbind(-1)
-        terms = counts[:, PAIRS * gaps + self._canonical[64 * firsts + seconds]] * self.weight
-        return terms.sum(-1).view(*spans.shape[:2], -1)
+        counts = torch.bincount(found.flatten(), minlength=width * len(offsets)).view(-1, width)
+        gap, left, right = self.parts.long().unbind(-1)
+        column = (PAIRS + 1) * gap + self._pairs[65 * left + right + 66]
+        return (counts[:, column] * self.weight).sum(-1).view(*spans.shape[:2], -1)
 
 
 def places_in(

@@ -216,6 +216,8 @@ rule auc_report:
         directory=subpath(output.page, parent=True),
         narrow=[f"--compare=window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"] * bool(NARROW),
         network=[f"--compare=network={ALONE}"] * CHROMATIN.model.ensemble,
+        dyads=[f"--compare=dyads={PATHS.chromatin_dyads}"]
+        * (CHROMATIN.evaluation.baseline_dyads > 0),
         # The track table of the DeepSEA data contains the published AUROCs.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
@@ -223,7 +225,7 @@ rule auc_report:
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} --compare dyads={input.dyads:q}"
+        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.dyads:q}"
         " {params.network:q}"
         " {params.published:q}"
         " --min-positives {params.least:q} --calibration {params.calibration:q} --threads {threads}"
