@@ -68,8 +68,14 @@ def rows(config: Config, results: Path, negative_set: str) -> Iterator[dict[str,
             "joined": len(np.unique(blocks)),
             "largest": int(np.bincount(blocks).max()),
             **{
-                name: (one.high - one.low) / (alone[name].high - alone[name].low)
+                f"{name}{end}": value
                 for name, one in intervals(windows, blocks).items()
+                for end, value in (
+                    ("", (one.high - one.low) / (alone[name].high - alone[name].low)),
+                    ("_value", one.value),
+                    ("_value_low", one.low),
+                    ("_value_high", one.high),
+                )
             },
         }
 
