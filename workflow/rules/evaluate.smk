@@ -226,10 +226,8 @@ rule auc_report:
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.dyads:q}"
-        " {params.network:q}"
-        " {params.published:q}"
-        " --min-positives {params.least:q} --calibration {params.calibration:q} --threads {threads}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        " {params.network:q} {params.published:q} --min-positives {params.least:q} --threads {threads}"
+        " --calibration {params.calibration:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_variants:

@@ -160,8 +160,8 @@ rule train_baseline_chromatin:
     shell:
         "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q} --write-model {output.model:q}"
-        " --write-dyads {output.dyads:q}"
-        " --write-labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
+        " --write-dyads {output.dyads:q} --write-labels {params.held_out:q} --threads {threads}"
+        " > {log:q} 2>&1"
 
 
 MEMBERS = [PATHS.chromatin_model(CHROMATIN.data.window, n) for n in range(CHROMATIN.models)]
