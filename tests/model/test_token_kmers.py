@@ -15,7 +15,7 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import DYADS, reverse_complement
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
-from bigbird_dna.model.ensemble import DyadMember, KmerMember
+from bigbird_dna.model.ensemble import DyadMember, KmerMember, cpu_dyads, gpu_dyads
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.kmers import (
     Pieces,
@@ -239,6 +239,8 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
     rows = bin_rows(TOKENIZER, texts, np.array([[0, 60], [30, 80]]), 40, 500)
     ids, _ = pad(rows.ids, TOKENIZER.pad_id)
     found = member(ids, torch.from_numpy(rows.spans)).numpy()
+    counted = member.words(ids), torch.from_numpy(rows.spans), member._pairs
+    assert torch.equal(gpu_dyads(*counted), cpu_dyads(*counted))
     for row, text in enumerate(texts):
         offsets = TOKENIZER.offsets(TOKENIZER.encode(text))
         for place, (first, last) in enumerate(rows.spans[row] - 1):
