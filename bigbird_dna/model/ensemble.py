@@ -95,7 +95,7 @@ class DyadMember(ReadsKmers):
         super().__init__(3, both_strands=False)
         self.register_buffer("parts", torch.zeros(outputs, each, 3))
         self.register_buffer("weight", torch.zeros(outputs, each))
-        self._pairs = torch.from_numpy(_PAIR_OF_ROWS.astype(np.int64))
+        self.pairs = torch.from_numpy(_PAIR_OF_ROWS.astype(np.int64))
 
     def set_weights(self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]) -> None:
         """Set the dyads and their log-odds per count, (T, dyads of a track) each."""
@@ -104,11 +104,11 @@ class DyadMember(ReadsKmers):
 
     def forward(self, ids: Tensor, spans: Tensor) -> Tensor:
         """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2), on the CPU."""
-        self._pairs = self._pairs.to(ids.device)
+        self.pairs = self.pairs.to(ids.device)
         count = cpu_dyads if ids.device.type == "cpu" else gpu_dyads
-        counts = count(self.words(ids), spans, self._pairs)
+        counts = count(self.words(ids), spans, self.pairs)
         gap, left, right = self.parts.long().unbind(-1)
-        column = (PAIRS + 1) * gap + self._pairs[65 * left + right + 66]
+        column = (PAIRS + 1) * gap + self.pairs[65 * left + right + 66]
         found = counts.index_select(1, column.flatten()).view(-1, *column.shape)
         return (found * self.weight).sum(-1).view(*spans.shape[:2], -1)
 

@@ -239,7 +239,7 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
     rows = bin_rows(TOKENIZER, texts, np.array([[0, 60], [30, 80]]), 40, 500)
     ids, _ = pad(rows.ids, TOKENIZER.pad_id)
     found = member(ids, torch.from_numpy(rows.spans)).numpy()
-    counted = member.words(ids), torch.from_numpy(rows.spans), member._pairs
+    counted = member.words(ids), torch.from_numpy(rows.spans), member.pairs
     assert torch.equal(gpu_dyads(*counted), cpu_dyads(*counted))
     for row, text in enumerate(texts):
         offsets = TOKENIZER.offsets(TOKENIZER.encode(text))
