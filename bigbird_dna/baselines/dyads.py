@@ -187,7 +187,8 @@ class TrackWords:
     def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""
         alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
-        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
+        added = self.dyads.added(dyad_counts(windows, self.sizes[0])) if self.each else np.float32(0)
+        return alone, alone + added
 
 
 def _rows(windows: LabeledWindows) -> Iterator[Rows]:

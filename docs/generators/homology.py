@@ -22,18 +22,16 @@ from bigbird_dna.data.predictions import KMER, MODEL, POSITION, AlignedPredictio
 from bigbird_dna.data.promoter_windows import window_sequences
 from bigbird_dna.data.similar import BOUNDS
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.similarity import Pairs, SequenceWindows, aligned_pairs
+from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 from bigbird_dna.metrics.auroc import Estimate, auroc, auroc_difference
 
 from .collect import header, write_run
 
 
-def joined(blocks: NDArray[np.int64], pairs: Pairs, bound: float) -> NDArray[np.int64]:
-    """Ids (N,) of blocks (N,), of which those with similar windows are one block."""
-    near = (pairs.similarities >= bound) & (pairs.queries != pairs.others)
-    ends = blocks[pairs.queries[near]], blocks[pairs.others[near]]
+def joined(blocks: NDArray[np.int64], first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Ids (N,) of blocks (N,), of which those of pairs of windows `first`, `second` (P,) are one block."""
     size = int(blocks.max()) + 1
-    graph = coo_matrix((np.ones(int(near.sum())), ends), shape=(size, size))
+    graph = coo_matrix((np.ones(len(first)), (blocks[first], blocks[second])), shape=(size, size))
     return np.asarray(connected_components(graph, directed=False)[1][blocks], np.int64)
 
 
@@ -57,8 +55,8 @@ def rows(config: Config, results: Path, negative_set: str) -> Iterator[dict[str,
     pairs = aligned_pairs(texts, SequenceWindows.of(texts), threshold=min(BOUNDS))
     alone = intervals(windows, windows.blocks)
     for bound in BOUNDS:
-        blocks = joined(windows.blocks, pairs, bound)
         near = (pairs.similarities >= bound) & (pairs.queries != pairs.others)
+        blocks = joined(windows.blocks, pairs.queries[near], pairs.others[near])
         yield {
             "negative_set": negative_set,
             "bound": bound,

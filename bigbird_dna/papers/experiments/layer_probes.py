@@ -65,12 +65,11 @@ class LayerProbes(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         table = probe_promoters(run, run.paths.pretrained, output, device=device)
-        whole = table[table["stratum"] == ALL]
-        rows = whole.astype({"layer": object}).fillna({"layer": ""}).to_dict("records")
+        whole = table[table["stratum"] == ALL].astype({"layer": object}).fillna({"layer": ""})
         return [
             f"{' layer '.join(filter(None, (row['weights'], str(row['layer']))))}: AUROC "
             f"{interval(row['auroc'], row['auroc_low'], row['auroc_high'])}"
-            for row in rows
+            for row in whole.to_dict("records")
         ]
 
 
