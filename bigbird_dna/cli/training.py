@@ -217,6 +217,13 @@ def finetune_chromatin(
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     pretrained: Path | None = opt.PRETRAINED,
+    kmers: Path | None = option(
+        None,
+        "FILE",
+        "K-mer regressions of the ensemble, from train baseline-chromatin --write-model.",
+        "fitted after the training",
+        "--kmers",
+    ),
     output: Path | None = output(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin
     ),

@@ -166,6 +166,11 @@ class ChromatinConfig(Section):
     calibration: ChromatinCalibrationConfig = ChromatinCalibrationConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
 
+    @property
+    def shares_kmers(self) -> bool:
+        """Whether the k-mer regressions of the baseline are also those of the ensembles."""
+        return self.model.ensemble and self.training.train_fraction == 1
+
     def _faults(self) -> Iterator[str]:
         if self.data.tracks == DEEPSEA and self.shards.data > 1:
             yield f"tracks {DEEPSEA} have published labels, without shards: shards.data must be 1"

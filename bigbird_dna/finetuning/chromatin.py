@@ -1,6 +1,7 @@
 """Training of chromatin models (App. F.3)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
 from bigbird_dna.config import ChromatinConfig, stage_values
 from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
 from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_log_odds, fit_baseline
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -151,15 +153,12 @@ class ChromatinObjective:
         rows = bin_rows(self.tokenizer, sequences, starts, self.data.bin_size, self.positions, self.threads)
         return row_logits(network, rows, 1, pad_id, batch_size, self.world.device)[:, 0]
 
-    def add_member(self, ensemble: ChromatinEnsemble) -> Members:
-        """Fit the k-mer regressions of the only network of an ensemble, see `add_track_member`."""
+    def add_member(self, ensemble: ChromatinEnsemble, baseline: KmerModel) -> Members:
+        """Add a baseline to the only network of an ensemble, see `add_track_member`."""
         (network,) = ensemble.members
-        assert isinstance(network, ChromatinNetwork) and network.ensemble and network.ensemble.kmers
-        data, seed, k = self.data, self.config.seed, network.ensemble.kmers.k
-        dyads = 0 if network.ensemble.dyads is None else network.ensemble.dyads.weight.shape[1]
-        learned, valid = sample(self.training, BASELINE_BINS, (seed, 8)), data.rows("valid")
-        baseline = fit_baseline(data, self.reference, k, dyads, learned, valid)
-        rows = sample(valid, VALIDATION_BINS, (seed, 9))
+        assert isinstance(network, ChromatinNetwork) and network.ensemble
+        data = self.data
+        rows = sample(data.rows("valid"), VALIDATION_BINS, (self.config.seed, 9))
         _, predicted = baseline_log_odds(baseline, data, self.reference, rows)
         return add_track_member(
             network.ensemble,
@@ -226,12 +225,14 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
     that a step learns from the same number of bins. `member` is the index in an ensemble; it changes the
-    seed of all random draws in training.
+    seed of all random draws in training. `kmers` is the file of the regressions; None: they are fitted, which
+    takes minutes.
     """
 
     name: ClassVar = "chromatin"
     window: int
     member: int
+    kmers: Path | None = None
 
     def __post_init__(self) -> None:
         checked_window(self.window, self.run.chromatin.data.bin)
@@ -265,6 +266,36 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
             ensemble_dyads=self.section.evaluation.baseline_dyads if model.ensemble else 0,
             tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in self.bins.tracks),
         )
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        return [*super().inputs, self.kmers] if self.kmers else super().inputs
+
+    @cached_property
+    def baseline(self) -> KmerModel:
+        """The regressions of the ensemble; `DataError` or `ConfigError` if those of the file `kmers` are of
+        other tracks, bins or words."""
+        own = self.settings
+        if self.kmers is None:
+            learned = sample(self.learned, BASELINE_BINS, (self.config.seed, 8))
+            parts = own.ensemble_kmers, own.ensemble_dyads, learned, self.bins.rows("valid")
+            return fit_baseline(self.bins, self.reference, *parts)
+        found = read_kmer_model(self.kmers)
+        words, bins = found.words, found.settings
+        if not self.section.shares_kmers:
+            raise ConfigError(f"{self.kmers}: not for a training with chromatin.training.train_fraction")
+        wanted = own.tracks, own.bin, own.ensemble_kmers, own.ensemble_dyads
+        if wanted != (bins.tracks, bins.bin, words.k, words.each):
+            raise DataError(
+                f"{self.kmers}: needs the {len(own.tracks):,} tracks of {self.data} in bins of {own.bin} bp, "
+                f"{own.ensemble_kmers}-mers and {own.ensemble_dyads} dyads per track"
+            )
+        return found
+
+    def check(self) -> None:
+        super().check()
+        if self.kmers:
+            self.baseline  # noqa: B018 - an error before the training
 
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:
@@ -323,7 +354,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
         members = None
         if self.settings.ensemble_kmers:
             # A single process fits them: it takes minutes, and the others would compute the same.
-            members = world.first(lambda: objective.add_member(network))
+            members = world.first(lambda: objective.add_member(network, self.baseline))
             world.overwrite(network.state_dict().values())
         return {**objective.evaluate(network), "bins": len(objective.held_out)}, members
 
@@ -344,6 +375,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
             **self.start.provenance(self.leaked),
             "labels_sha256": self.labels_sha256,
             "reference": self.reference.path.name,
+            "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
         self.write_model(directory, trained, provenance, metrics)
         return metrics

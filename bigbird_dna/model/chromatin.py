@@ -228,8 +228,7 @@ def row_logits(
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
-        logits: Tensor = network(ids, lengths, spans)
-        logits = logits[:, central]
+        logits: Tensor = network(ids, lengths, spans, central)
         return logits if finish is None else finish(logits.float())
 
     empty = (count, 0)

@@ -283,11 +283,12 @@ class ChromatinNetwork(nn.Module):
             if part is not None:
                 initialize(part, hidden)
 
-    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are a bin's first token and the one after its last. With pooling "cls", K is 1 and the
-        span is ignored. With bin layers, bins must be adjacent and in the window's order.
+        span is ignored. With bin layers, bins must be adjacent and in the window's order. Only the logits of
+        `wanted` bins are returned; the others provide context.
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
@@ -296,8 +297,10 @@ class ChromatinNetwork(nn.Module):
         )  # (B, K, D)
         if self.bins is not None:
             inner = self.bins(inner)
-        logits: Tensor = self.output(self.dropout(inner))
-        return logits if self.ensemble is None else self.ensemble(logits, self.ensemble.added(ids, spans))
+        logits: Tensor = self.output(self.dropout(inner))[:, wanted]
+        if self.ensemble is not None:
+            logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, wanted]))
+        return logits
 
 
 class BinLayers(nn.Module):
@@ -337,9 +340,9 @@ class ChromatinEnsemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)) -> Tensor:
         """As for `ChromatinNetwork`."""
-        logits = torch.stack([member(ids, lengths, spans).float() for member in self.members])
+        logits = torch.stack([member(ids, lengths, spans, wanted).float() for member in self.members])
         log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as in log_off
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)
         return log_on - log_off

@@ -14,7 +14,9 @@ from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, parse_config
 from bigbird_dna.data.chromatin import training_bins
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import (
@@ -115,9 +117,12 @@ def lowest(labels: np.ndarray, values: np.ndarray) -> float:
     return min(auroc(labels[:, track], values[:, track]).value for track in range(2))
 
 
-def train_model(made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0):
+def train_model(
+    made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0, kmers: Path | None = None
+):
+    task = replace(task_of(made, config, window, member), kmers=kmers)
     with world("cpu") as here:
-        return train(task_of(made, config, window, member), output, output.parent / "checkpoints", here)
+        return train(task, output, output.parent / "checkpoints", here)
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +181,27 @@ def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None
             read_kmer_model(path)
     with fails(ModelError):
         score_variants(made.home / "none", tmp_path / "x.vcf", files["reference"], out)
+
+
+def test_ensembles_share_the_baseline(made: Made, tmp_path: Path) -> None:
+    path, files = (
+        tmp_path / "kmers.npz",
+        {"data": made.home / "data", "reference": made.home / "reference.fa.gz"},
+    )
+    config = settings(training={"steps": 10})
+    evaluate_baseline(config.chromatin.evaluation, **files, output=tmp_path / "kmers.npy", model=path)
+    train_model(made, tmp_path / "model", config, kmers=path)
+    assert read_mapping(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(path)
+    member = load_chromatin_model(tmp_path / "model").network.members[0].ensemble.kmers
+    weight = read_mapping(tmp_path / "model/metrics.json")["ensemble"]["weights"]["kmers"]
+    expected = weight * read_kmer_model(path).words.kmers.coefficients()[0]
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(member.weight[:, 1:, :-1].reshape(expected.shape), expected, rtol=1e-5)
+    # One of other words, or of more bins than the network's, is refused before the training.
+    few = settings(training={"train_fraction": 0.9})
+    for wrong, kind in ((settings(evaluation={"baseline_kmer": 3}), DataError), (few, ConfigError)):
+        with fails(kind):
+            train_model(made, tmp_path / "wrong", wrong, kmers=path)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,10 @@
 """Models, each trained by processes on one or several nodes, and their baselines, which need no GPU."""
 
-CONTROLS = CONFIG.promoters.controls
 CONTROL_SET = CONFIG.promoters.shuffled_label_control
+CONTROLS = {
+    name: ["--shuffle-labels", f"--set=promoters.training.seed={seed}"]
+    for name, seed in CONFIG.promoters.controls.items()
+}
 
 
 rule pretrain:
@@ -58,11 +61,7 @@ use rule pretrain as finetune_promoter with:
         command="finetune-promoter",
         data=lambda wildcards, input: [
             *("--negative-set", CONTROL_SET if wildcards.model in CONTROLS else wildcards.model),
-            *(
-                ["--shuffle-labels", f"--set=promoters.training.seed={CONTROLS[wildcards.model]}"]
-                if wildcards.model in CONTROLS
-                else []
-            ),
+            *CONTROLS.get(wildcards.model, []),
             *("--windows", str(PATHS.windows), "--reference", input.reference),
         ],
 
@@ -73,20 +72,21 @@ use rule pretrain as finetune_chromatin with:
         config=PATHS.stage("chromatin"),
         tokenizer=PATHS.tokenizer,
         pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
+        kmers=PATHS.kmer_model if CHROMATIN.shares_kmers else [],
     output:
         directory(PATHS.chromatin_model("{window}", "{member}")),
     log:
         PATHS.log("finetune-chromatin-{window}-{member}"),
     benchmark:
         PATHS.benchmark("finetune-chromatin-{window}-{member}")
-    # More jobs depend on this model than on others (predictions, variants, report). Long jobs start before short
-    # ones, so that all cores finish at about the same time.
+    # Most jobs depend on this model. Long jobs start before short ones, so that cores finish at about the same time.
     priority: 3
     threads: CHROMATIN.num_gpus
     resources:
         **training(CHROMATIN.num_gpus, 2880),
     params:
         command="finetune-chromatin",
+        start=given("pretrained", "kmers"),
         data=lambda wildcards, input: [
             *("--window", wildcards.window, "--ensemble-index", wildcards.member),
             *("--data", str(PATHS.chromatin_data), "--reference", input.reference),
