@@ -17,12 +17,13 @@ import pandas as pd
 from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.data.negatives import MAX_N
-from bigbird_dna.data.predictions import POSITIVE
+from bigbird_dna.data.predictions import HOMOLOGY, POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.records import (
+    SIMILAR,
     Records,
     check_names,
     check_splits,
@@ -60,7 +61,7 @@ class SequenceOptions:
     derived: int = 1  # negatives per training promoter and derived set; held-out promoters have one
     length: int | None = None  # bp to trim all sequences to, at their center; None: equal lengths
     upstream: int | None = None  # bp of a window before the TSS; None: half of the window
-    similarity: float = 0.2  # minimum fraction of common k-mers (`similar_groups`)
+    similarity: float = SIMILAR  # minimum fraction of common k-mers (`similar_groups`)
     seed: int = 1  # for assigning splits
 
     def __post_init__(self) -> None:
@@ -137,7 +138,8 @@ def prepare_sequences(
     with into_directory(output) as directory:
         _write_sequences(directory, records, chosen)
         write_splits(directory / "splits.tsv", names, chosen, groups.tolist())
-        write_windows(directory, _rows(names, length, positive, chosen, sets, options.derived), info)
+        rows = _rows(names, length, positive, chosen, sets, options.derived)
+        write_windows(directory, rows.assign(**{HOMOLOGY: groups[rows["pair"]]}), info)
     _log_splits(info, chosen, groups, where)
     return info
 
@@ -232,4 +234,4 @@ def _rows(
         if is_positive
         for _ in range(derived if split == "train" else 1)
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS[:-1])

@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.disk.foreign import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns, read_table
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.resampling import bits_per_base, sequence_blocks
+from bigbird_dna.metrics.resampling import bits_per_base, joined, sequence_blocks
 
 PREDICTIONS = Schema.of(
     "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
 )
 COLUMNS = tuple(PREDICTIONS.names)
-# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), and the probability
-# from the network of an ensemble alone.
-CODING, NETWORK = "coding", "network"
+# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its group
+# of similar windows, and the probability from the network of an ensemble alone.
+CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
@@ -103,16 +103,17 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
     With `further`, also read its extra negatives, several of which may come from one window. The columns
-    `coding` and `network` are kept if the file has them.
+    `coding`, `homology` and `network` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
     optional = [name for name in (CODING, NETWORK) if name in frame.columns]
-    frame = frame[[*COLUMNS, *optional]].reset_index(drop=True)
-    for name in COLUMNS:
+    numbers = [HOMOLOGY] if HOMOLOGY in frame.columns else []
+    frame = frame[[*COLUMNS, *optional, *numbers]].reset_index(drop=True)
+    for name in (*COLUMNS, *numbers):
         _refuse(path, frame, name, frame[name].isna(), "is a missing value")
     _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
-    for name in ("start", "end", "pair", "probability", *optional):
+    for name in ("start", "end", "pair", "probability", *optional, *numbers):
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise DataError(f"{path}: column {name!r} must be numeric, not {frame[name].dtype}")
     _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
@@ -169,8 +170,9 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
 
 
 def blocks_of(windows: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the ids (N,) of the blocks in which windows start (`sequence_blocks`)."""
-    return sequence_blocks(windows["contig"].to_numpy(), windows["start"].to_numpy())
+    """Return the ids (N,) of the blocks in which windows start (`sequence_blocks`), joined by `homology`."""
+    blocks = sequence_blocks(windows["contig"].to_numpy(), windows["start"].to_numpy())
+    return joined(blocks, windows[HOMOLOGY].to_numpy()) if HOMOLOGY in windows else blocks
 
 
 def negative_set_of(path: Path, split: str = "test") -> str:

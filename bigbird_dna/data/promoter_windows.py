@@ -32,7 +32,7 @@ from bigbird_dna.data.negatives import (
     coding_fractions,
     open_coding,
 )
-from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
 from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
@@ -41,12 +41,15 @@ from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.records import SIMILAR, similar_groups
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 
-WINDOWS = Schema.of("text contig; count start end; text strand split negative_set; count pair; text name")
+WINDOWS = Schema.of(
+    "text contig; count start end; text strand split negative_set; count pair; text name; count homology"
+)
 COLUMNS = WINDOWS.names
 
 PARTS = 20
@@ -80,8 +83,9 @@ def prepare_windows(
     A training promoter has `negatives` negatives of each set, a held-out promoter one. Extra negatives for
     calibration have their own splits (`EXTRA_NEGATIVES`). The following promoters are excluded and counted:
     those on excluded contigs and regions, and those whose window leaves the contig or its split or has more
-    than 10 % N. Training windows similar to a held-out one are excluded too (`drop_similar`). An
-    `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
+    than 10 % N. Training windows similar to a held-out one are excluded too (`drop_similar`). Held-out
+    windows that are similar to each other (`similar_groups`) have a common number in the column `homology`.
+    An `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)
@@ -115,17 +119,30 @@ def prepare_windows(
         if more and negative_set != "upstream":
             others = positives.find(negative_set, more, (config.seed, extra_stream), taken={*found})
             rows += _rows(positives, names, others, more, negative_set, extra=True)
-    table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
+    table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
     if (threshold := config.splits.max_train_test_similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
+    table[HOMOLOGY] = _homology(genome, table, config.seed)
     if annotation is not None and coding is not None:
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
     with into_directory(output) as files:
         write_windows(files, table, info)
+
+
+def _homology(reference: Reference, rows: pd.DataFrame, seed: int) -> npt.NDArray[np.int64]:
+    """Return a number (N,) per window, which similar windows of a held-out split have in common.
+
+    Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
+    """
+    numbers, derived = np.arange(len(rows)), rows["negative_set"].isin(DERIVED)
+    for splits in EXTRA_NEGATIVES.items():
+        asked = np.flatnonzero(rows["split"].isin(splits) & ~derived)
+        numbers[asked] = asked[similar_groups(window_sequences(reference, rows.iloc[asked], seed), SIMILAR)]
+    return numbers
 
 
 def _rows(
@@ -377,7 +394,8 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         raise DataError(f"{path}: not a file of promoter windows, or labels.npz is of another data set")
     if CODING in rows:
         check_fractions(path, rows)
-    check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
+    numbers = ("start", "end", "pair", HOMOLOGY)
+    check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), numbers)
     if negative_set not in set(rows["negative_set"]):
         made = sorted(set(rows["negative_set"]) - {POSITIVE})
         raise DataError(f"{path}: no negative set {negative_set!r}: {one_of(negative_set, made)}")

@@ -12,7 +12,7 @@ from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
-from bigbird_dna.data.predictions import CODING
+from bigbird_dna.data.predictions import CODING, HOMOLOGY
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.data.similar import NEAREST, SIMILARITY, Strata, similar_rows
 from bigbird_dna.disk.atomic import check_writable, write_array
@@ -110,7 +110,7 @@ def find_nearest_promoters(
     columns = ("contig", "start", "end", "strand", "negative_set", "label")
     names = {column: f"nearest_{column.removeprefix('negative_')}" for column in columns}
     others = {names[column]: rows[column].to_numpy()[training] for column in columns}
-    listed = queries.drop(columns=CODING, errors="ignore")
+    listed = queries.drop(columns=[CODING, HOMOLOGY], errors="ignore")
     table = _write(output, "promoters", listed, others, pairs.nearest(len(held_out)))
     if predictions is not None:
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]

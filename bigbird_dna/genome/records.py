@@ -155,6 +155,8 @@ def listed(texts: Sequence[str]) -> str:
 Labels = npt.NDArray[np.int64]  # (N,) group of each sequence
 Pairs = npt.NDArray[np.int64]  # (P, 2) indices of sequences
 
+SIMILAR = 0.2
+"""Usual minimum fraction of common k-mers of similar sequences."""
 _LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k for long and short sequences; bp below which a sequence is short
 _MOST_KMERS = 1 << 25
 BATCH = 1 << 21  # shared k-mers per batch

@@ -29,6 +29,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 from bigbird_dna.metrics.auroc import (
     FEWEST_UNITS,
@@ -67,6 +69,18 @@ def sequence_blocks(contigs: ArrayLike, starts: ArrayLike) -> Counts:
     numbers = np.asarray(starts).astype(np.int64) // BLOCK_BASES
     places = names * (numbers.max(initial=0) + 1) + numbers
     return np.asarray(np.unique(places, return_inverse=True)[1], np.int64)
+
+
+def joined(blocks: Counts, groups: Counts) -> Counts:
+    """Return ids (N,), from 0 without gaps, of the smallest blocks that divide neither a block nor a group.
+
+    Rows with the same number in `blocks` (N,), or in `groups` (N,), have the same id.
+    """
+    first, second = (np.unique(one, return_inverse=True)[1] for one in (blocks, groups))
+    nodes = 2 * len(blocks)  # more than both together
+    edges = coo_matrix((np.ones(len(blocks)), (first, len(blocks) + second)), shape=(nodes, nodes))
+    labels = connected_components(edges, directed=False)[1][first]
+    return np.asarray(np.unique(labels, return_inverse=True)[1], np.int64)
 
 
 def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:

@@ -23,7 +23,14 @@ from bigbird_dna.baselines.promoters import (
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, NETWORK, PROMOTER_BASELINES, blocks_of
+from bigbird_dna.data.predictions import (
+    COLUMNS,
+    EXTRA_NEGATIVES,
+    HOMOLOGY,
+    NETWORK,
+    PROMOTER_BASELINES,
+    blocks_of,
+)
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
@@ -75,7 +82,7 @@ def test_the_motif_is_learned_and_the_model_calibrated(model: Path) -> None:
     assert metrics["test"]["auroc"] > 0.8
     assert load(model).config.dropout == 0.0
     predictions = pd.read_parquet(model / "predictions.parquet")
-    assert tuple(predictions.columns) == (*COLUMNS, NETWORK)
+    assert {*predictions.columns} == {*COLUMNS, HOMOLOGY, NETWORK}
     own = predictions[predictions["split"] == "valid"]
     alone = auroc(own["label"].to_numpy(), own[NETWORK].to_numpy()).value
     assert metrics["ensemble"]["valid_auroc"]["network"] == pytest.approx(alone)

@@ -10,7 +10,7 @@ import pytest
 
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, compare
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.finetuning.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
@@ -102,7 +102,7 @@ def test_planted_relatives_of_promoters_are_found(home: Path, tmp_path: Path) ->
 def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Path) -> None:
     table = nearest(home, tmp_path, predictions=tmp_path / "nearest.parquet")
     found = pd.read_parquet(tmp_path / "nearest.parquet")
-    assert tuple(found.columns) == COLUMNS and found["probability"].dtype == np.float64
+    assert {*found.columns} == {*COLUMNS, HOMOLOGY} and found["probability"].dtype == np.float64
     data = read_windows(home / "windows", "genomic")
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     rows = rows[rows["split"] != "train"].reset_index(drop=True)

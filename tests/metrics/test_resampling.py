@@ -18,6 +18,7 @@ from bigbird_dna.metrics.resampling import (
     FEWEST_TRACKS,
     SampledMetrics,
     bits_per_base,
+    joined,
     mean_auroc,
     mean_over_seeds,
     resampled_medians,
@@ -26,6 +27,21 @@ from bigbird_dna.metrics.resampling import (
 )
 from tests.calibration.sources import mixture
 from tests.golden.messages import fails
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-6, 6)), max_size=12))
+def test_joined_blocks_divide_neither_a_block_nor_a_group(rows: list[tuple[int, int]]) -> None:
+    blocks, groups = np.array(rows, np.int64).reshape(-1, 2).T
+    expected = [*range(len(rows))]
+    for _ in rows:  # each row takes the lowest number in its block and group
+        near = [
+            [j for j in range(len(rows)) if {*zip(rows[i], "bg")} & {*zip(rows[j], "bg")}]
+            for i in range(len(rows))
+        ]
+        expected = [min(expected[j] for j in some) for some in near]
+    found = joined(blocks, groups).tolist()
+    assert [found.index(one) for one in found] == expected
+    assert {*found} == {*range(len({*found}))}
 
 
 def test_medians_are_of_the_same_tracks_for_all_models() -> None:

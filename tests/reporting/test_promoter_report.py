@@ -22,7 +22,7 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.metrics.resampling import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics, joined
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
 from bigbird_dna.reporting.run_page import shown_table
 from bigbird_dna.reporting.summary import promoter_rows
@@ -68,8 +68,9 @@ def test_extra_negatives_are_read_where_they_are_asked_for(tmp_path: Path) -> No
 
 def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
     """Fractions of coding bases stay with their rows too."""
-    coding = np.arange(13) / 20
-    ours, theirs = predictions(seed=1).assign(coding=coding), predictions(seed=2)
+    coding, groups, starts = np.arange(13) / 20, np.arange(13) // 4, 6_000 * np.arange(13)
+    ours, theirs = (predictions(seed=seed).assign(start=starts, end=starts + 400) for seed in (1, 2))
+    ours = ours.assign(coding=coding, homology=groups)
     shuffled = theirs.sample(frac=1, random_state=0).astype({"start": "int32", "label": "uint8"})
     files = {"model": (tmp_path / "a.parquet", ours), "k-mer": (tmp_path / "b.parquet", shuffled)}
     found = compare("genomic", {name: written(*file) for name, file in files.items()})
@@ -81,6 +82,11 @@ def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
     ):
         row = expected.loc[model]
         assert row[["label", "pair", "coding", "kmer"]].tolist() == [label, pair, fraction, kmer]
+    # Blocks are joined where windows of one number are, in every file's order.
+    known = expected.loc[found.scores["model"]]
+    alone = blocks_of(known.drop(columns="homology"))
+    assert len({*alone}) > len({*found.blocks}) > 1
+    assert found.blocks.tolist() == joined(alone, known["homology"].to_numpy()).tolist()
 
 
 def changed(column: str, row: int, value: object) -> pd.DataFrame:
@@ -107,6 +113,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (predictions().head(0), "'test'"),
         (predictions().assign(start="a"), "'start'"),
         (predictions().assign(coding="a"), "'coding'"),
+        (predictions().assign(homology="a"), "'homology'"),
     ],
 )
 def test_bad_files(tmp_path: Path, frame: pd.DataFrame, named: str) -> None:
