@@ -21,8 +21,8 @@ PREDICTIONS = Schema.of(
     "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
 )
 COLUMNS = tuple(PREDICTIONS.names)
-# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its group
-# of similar windows, and the probability from the network of an ensemble alone.
+# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
+# group of similar windows, and the probability from the network of an ensemble alone.
 CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]

@@ -34,11 +34,8 @@ def test_joined_blocks_divide_neither_a_block_nor_a_group(rows: list[tuple[int, 
     blocks, groups = np.array(rows, np.int64).reshape(-1, 2).T
     expected = [*range(len(rows))]
     for _ in rows:  # each row takes the lowest number in its block and group
-        near = [
-            [j for j in range(len(rows)) if {*zip(rows[i], "bg")} & {*zip(rows[j], "bg")}]
-            for i in range(len(rows))
-        ]
-        expected = [min(expected[j] for j in some) for some in near]
+        near = [(blocks == block) | (groups == group) for block, group in rows]
+        expected = [int(np.array(expected)[some].min()) for some in near]
     found = joined(blocks, groups).tolist()
     assert [found.index(one) for one in found] == expected
     assert {*found} == {*range(len({*found}))}
