@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from bigbird_dna.config import SIMULATED, Config
+from bigbird_dna.config.promoters import is_table
 
 _HIDDEN = {"job_info", "group_info", "job_started", "shellcmd", "resources_info"}
 _CHATTER = ("Select jobs to execute...", "Removing temporary output")
@@ -147,6 +148,9 @@ def sequence_args(config: Config) -> list[str]:
         "similarity": sequences.min_shared_kmers,
         "seed": config.seed,
     }
+    if is_table(sequences.data[0]):
+        names = ("sequence", "label", "split")
+        values |= {f"{name}-column": getattr(sequences, f"{name}_column") for name in names}
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
 

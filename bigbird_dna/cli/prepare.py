@@ -152,7 +152,10 @@ def prepare_promoters(
 
 
 def prepare_sequences(
-    positives: Path = argument("FASTA of promoters, all of one length: plain, gzip or bgzip."),
+    data: list[Path] = argument(
+        "FASTA of promoters, or tables (CSV, TSV, Parquet) of sequences with labels 0 and 1; each also .gz.",
+        "DATA...",
+    ),
     output: Path = output(..., "DIR", "Data set to write."),
     negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
     splits: Path | None = option(
@@ -176,9 +179,16 @@ def prepare_sequences(
     similarity: float = option(
         0.2, "FRACTION", "Minimum fraction of shared 16-mers, on either strand, of similar sequences."
     ),
+    sequence_column: str = option("sequence", "NAME", "Column of a table with the sequences."),
+    label_column: str = option("label", "NAME", "Column of a table with the labels."),
+    split_column: str = option("split", "NAME", "Column of a table with the splits, if it has one."),
     seed: int = option(1, None, "Random seed of the splits."),
 ) -> None:
     """Build a promoter data set from custom sequences, without a genome.
+
+    Sequences must have one length, or are trimmed to one. Tables may be files of one split each, such as
+    train.csv, dev.csv and test.csv. FASTA records without a name, or with that of another record, get a
+    number.
 
     DIR contains the files of prepare promoter-windows, for --windows of finetune-promoter and train
     baseline-promoter; sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences
@@ -188,11 +198,13 @@ def prepare_sequences(
     """
     from bigbird_dna.data.custom_sequences import SequenceOptions
     from bigbird_dna.data.custom_sequences import prepare_sequences as build
+    from bigbird_dna.genome.sequence_tables import TableColumns
 
     options = SequenceOptions(
         tuple(negative_set or ()), negatives_per_positive, length, upstream, similarity, seed
     )
-    build(positives, output, options, negatives=negatives, splits=splits)
+    columns = TableColumns(sequence_column, label_column, split_column)
+    build(data, output, options, negatives=negatives, splits=splits, columns=columns)
 
 
 def extract(

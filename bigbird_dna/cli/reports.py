@@ -118,12 +118,12 @@ def report_promoters(
     """Compare promoter models with their baselines on the test windows.
 
     Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
-    sequence, joined where windows are similar (column `homology`), and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
-    score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
-    after calibration if calibration.json is next to the predictions. If the predictions have the column
-    `coding` (fraction of coding bases of a window), promoters.tsv also has rows for pairs whose promoter
-    and negative are both less than half coding. Models trained on shuffled labels have one row: the mean,
-    and the lowest and highest values.
+    sequence, joined where windows are similar (column `homology`), and AUROC differences to each baseline.
+    Also writes roc.svg, precision_recall.svg and score_histograms.svg, and the calibration of the
+    probabilities as calibration.tsv and .svg, before and after calibration if calibration.json is next to the
+    predictions. If the predictions have the column `coding` (fraction of coding bases of a window),
+    promoters.tsv also has rows for pairs whose promoter and negative are both less than half coding. Models
+    trained on shuffled labels have one row: the mean, and the lowest and highest values.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report

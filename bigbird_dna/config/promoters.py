@@ -1,6 +1,7 @@
 """The section `promoters`: windows, classifier, training and evaluation (App. F.2)."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -31,10 +32,31 @@ PromoterMember = Literal["position", "kmers"]
 PROMOTER_MEMBERS: tuple[PromoterMember, ...] = get_args(PromoterMember)
 
 
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".parquet": None}
+"""Column separators of tables of sequences, by the end of a file's name; None: binary."""
+
+
+def table_kind(name: str) -> str:
+    """Return the end of a file's name without .gz, in lower case: one of `SEPARATORS` for a table."""
+    return PurePath(name.lower().removesuffix(".gz")).suffix
+
+
+def is_table(name: str) -> bool:
+    """Return whether a file of sequences is a table by its name; other files are FASTA."""
+    return table_kind(name) in SEPARATORS
+
+
 class PromoterSequencesConfig(Section):
     """Positives, and optionally negatives, as custom sequences instead of loci on a genome."""
 
-    positives: FileName = Field(description="FASTA of promoters, in data_dir or the working directory")
+    positives: FileName | tuple[FileName, ...] = Field(
+        description="FASTA of promoters, in data_dir or the working directory; or one or several tables of "
+        "sequences with labels 0 and 1",
+        min_length=1,
+    )
+    sequence_column: str = field("sequence", "column of tables with the sequences")
+    label_column: str = field("label", "column of tables with the labels")
+    split_column: str = field("split", "column of tables with the splits, if they have one")
     negatives: FileName | None = field(None, "FASTA of the negative set `user`; none: no such set")
     splits: FileName | None = field(None, "TSV of record and split; none: by groups of similar sequences")
     length: int | None = field(
@@ -44,9 +66,19 @@ class PromoterSequencesConfig(Section):
         0.2, "minimum fraction of shared k-mers of similar sequences, which get the same split", gt=0, le=1
     )
 
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The files of `positives`."""
+        return (self.positives,) if isinstance(self.positives, str) else self.positives
+
     def _faults(self) -> Iterator[str]:
-        if self.negatives == self.positives:
-            yield f"positives and negatives are the same file {self.positives!r}"
+        tables = [*map(is_table, self.data)]
+        if self.negatives in self.data:
+            yield f"positives and negatives are the same file {self.negatives!r}"
+        elif all(tables) and (self.negatives or self.splits):
+            yield f"positives {self.data[0]!r} is a table, which contains the negatives and the splits"
+        elif len(tables) > 1 and not all(tables):
+            yield "positives must be one FASTA file, or one or several tables"
 
 
 class PromoterWindowsConfig(Section):
@@ -227,9 +259,10 @@ class PromoterConfig(Section):
         for name in PLACED_SETS:
             if name in windows.negative_sets:
                 yield f"negative set {name!r} needs promoters as loci on a genome (source), not sequences"
-        if "user" in windows.negative_sets and self.sequences.negatives is None:
+        given = has_negatives(self.sequences.positives, self.sequences.negatives)
+        if "user" in windows.negative_sets and not given:
             yield "negative set 'user' needs sequences.negatives"
-        if "user" not in windows.negative_sets and self.sequences.negatives is not None:
+        if "user" not in windows.negative_sets and given:
             yield "sequences.negatives need the negative set 'user' in windows.negative_sets"
         if windows.upstream is None and windows.downstream is not None:
             yield "windows.downstream needs windows.upstream; with sequences, downstream is the rest"
@@ -270,4 +303,11 @@ def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
     configured = windows.get("negative_sets") if isinstance(windows, Mapping) else None
     if isinstance(configured, list | tuple):
         return tuple(configured)
-    return ("user",) if sequences.get("negatives") is not None else PARTED_SETS
+    given = has_negatives(sequences.get("positives"), sequences.get("negatives"))
+    return ("user",) if given else PARTED_SETS
+
+
+def has_negatives(positives: Any, negatives: Any) -> bool:
+    """Return whether custom sequences have negatives, given as a file or in tables with the positives."""
+    first = positives[0] if isinstance(positives, list | tuple) and positives else positives
+    return negatives is not None or (isinstance(first, str) and is_table(first))

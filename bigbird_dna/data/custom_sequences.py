@@ -8,22 +8,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
+from bigbird_dna.config.promoters import is_table
 from bigbird_dna.console import log
 from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.data.predictions import HOMOLOGY, POSITIVE
-from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
+from bigbird_dna.data.promoter_windows import COLUMNS as WINDOW_COLUMNS
+from bigbird_dna.data.promoter_windows import write_windows
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.chromatin.dataset import source_entry
+from bigbird_dna.genome.fields import RecordNames
 from bigbird_dna.genome.records import (
-    SIMILAR,
     Records,
     check_names,
     check_splits,
@@ -35,11 +37,14 @@ from bigbird_dna.genome.records import (
     look_up,
     read_records,
     read_splits,
-    similar_groups,
+    with_validation,
     write_splits,
 )
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, read_labeled_tables
+from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
+from bigbird_dna.genome.sources.inputs import sequence_role
 from bigbird_dna.genome.splits import Split
 
 _PATHS = RunPaths(Path())
@@ -74,37 +79,77 @@ class SequenceOptions:
         if len({*self.negative_sets}) < len(self.negative_sets):
             raise UsageError("duplicate negative set")
 
-    def sets(self, negatives: Path | None) -> tuple[str, ...]:
-        """Return the negative sets, given the file of user-supplied negatives or None."""
-        sets = self.negative_sets or (PARTED_SETS if negatives is None else ("user",))
-        if ("user" in sets) != (negatives is not None):
+    def sets(self, negatives: bool) -> tuple[str, ...]:
+        """Return the negative sets; `negatives` is whether there are user-supplied ones."""
+        sets = self.negative_sets or (("user",) if negatives else PARTED_SETS)
+        if ("user" in sets) != negatives:
             raise UsageError(
                 "negative set 'user' and a file of negatives need each other; give both or neither"
             )
         return sets
 
 
+class _Given(NamedTuple):
+    """Sequences as given: positives, and negatives if there are some; their splits; files by role."""
+
+    files: list[Records]
+    splits: Mapping[str, Split] | None
+    where: str  # names the splits in errors
+    sources: dict[str, Path]
+
+
+def _read(data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns) -> _Given:
+    """Read FASTA files, or tables with both classes; records without a name of their own get a number."""
+    positives, names = data[0], RecordNames()
+    sources = {sequence_role(number): path for number, path in enumerate(data)}
+    more = {"negatives": negatives, "splits": splits}
+    sources |= {role: path for role, path in more.items() if path is not None}
+    groups = f"{positives}: by groups of similar sequences"
+    if all(is_table(path.name) for path in data):
+        if negatives is not None or splits is not None:
+            raise UsageError(f"{positives} is a table, which contains the negatives and the splits")
+        table = read_labeled_tables(data, columns)
+        where = groups if table.splits is None else f"{positives}: by the table"
+        return _Given([table.positives, table.negatives], table.splits, where, sources)
+    if len(data) > 1:
+        raise UsageError(f"{data[1]}: give one FASTA file of positives, or several tables")
+    given = [path for path in (positives, negatives) if path is not None]
+    if splits is not None:  # a table refers to names, so they must be unique
+        files = [read_records(path) for path in given]
+        if negatives is not None:
+            check_names(*files)
+        return _Given(files, read_splits(splits), str(splits), sources)
+    files = [read_records(path, names) for path in given]
+    if changed := names.changed:
+        log(
+            f"warning: {len(changed):,} of {len(names.used):,} records have no name, or that of another one: "
+            f"their number is added, as in {changed[-1]!r}"
+        )
+    return _Given(files, None, groups, sources)
+
+
 def prepare_sequences(
-    positives: Path,
+    data: Sequence[Path],
     output: Path,
     options: SequenceOptions | None = None,
     *,
     negatives: Path | None = None,
     splits: Path | None = None,
+    columns: TableColumns = COLUMNS,
 ) -> dict[str, Any]:
-    """Write the data set `output` from FASTA files of positives and negatives; return `windows.json`.
+    """Write the data set `output` from FASTA files of positives and negatives, or from tables with labels.
+
+    `data` is a FASTA file of positives, or tables (`read_labeled_tables`). Returns `windows.json`.
 
     Sequences must have one length, or are trimmed to one. Those with more than 10 % N are excluded and
-    counted. Similar sequences are assigned to the same split, unless a table `splits` specifies each record's
-    split. `UsageError` for options that do not match the files. `DataError` for a sequence in both files,
-    different lengths, or an empty split.
+    counted. Similar sequences are assigned to the same split, unless the tables, or a table `splits`, specify
+    each record's split. `UsageError` for options that do not match the files. `DataError` for a sequence in
+    both classes, different lengths, or an empty split.
     """
     options = options or SequenceOptions()
-    sets = options.sets(negatives)
-    files = [read_records(path) for path in (positives, negatives) if path is not None]
+    files, table, where, sources = _read(data, negatives, splits, columns)
+    sets = options.sets(len(files) > 1)
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
-    if len(files) > 1:
-        check_names(*files)
     if options.length is not None:
         files = [records.trimmed(options.length) for records in files]
     length = common_length(files)
@@ -112,16 +157,14 @@ def prepare_sequences(
     _check_copies(files)
     records, positive, left_out = _usable(files)
     names = [*records]
-    chosen, where = None, f"{positives}: by groups of similar sequences"
-    if splits is not None:
-        # Excluded records may be in the table or not.
-        table = {name: split for name, split in read_splits(splits).items() if name not in left_out}
-        chosen, where = look_up(names, table, splits), str(splits)
     log(f"comparing {len(names):,} sequences of {length:,} bp")
     groups = similar_groups([*records.values()], options.similarity)
-    chosen = chosen or divide(groups, positive, options.seed)
+    chosen = divide(groups, positive, options.seed)
+    if table is not None:
+        # Excluded records may be in the table or not.
+        kept = {name: split for name, split in table.items() if name not in left_out}
+        chosen = with_validation(look_up(names, kept, where), groups, positive, options.seed)
     check_splits(chosen, positive, where)
-    sources = {"positives": positives, "negatives": negatives, "splits": splits}
     info: dict[str, Any] = {
         "promoters": int(positive.sum()),
         "negatives": int((~positive).sum()),
@@ -129,7 +172,7 @@ def prepare_sequences(
         "groups of similar sequences": int(groups.max()) + 1,
         "held-out sequences like a training one": _like_training(groups, chosen),
         "window": {"upstream": upstream, "downstream": length - upstream},
-        "sources": {role: source_entry(path) for role, path in sources.items() if path is not None},
+        "sources": {role: source_entry(path) for role, path in sources.items()},
         "similarity": options.similarity,
         "trimmed": options.length is not None,
         "aligned": aligned,
@@ -234,4 +277,4 @@ def _rows(
         if is_positive
         for _ in range(derived if split == "train" else 1)
     ]
-    return pd.DataFrame(rows, columns=COLUMNS[:-1])
+    return pd.DataFrame(rows, columns=WINDOW_COLUMNS[:-1])

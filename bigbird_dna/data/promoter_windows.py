@@ -41,9 +41,9 @@ from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
-from bigbird_dna.genome.records import SIMILAR, similar_groups
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 

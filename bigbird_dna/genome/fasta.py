@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import check_name
+from bigbird_dna.genome.fields import RecordNames, check_name
 from bigbird_dna.genome.sequence import (
     clean_bytes,
     count_ambiguous_bytes,
@@ -134,16 +134,18 @@ class LengthsAhead(Mapping[str, int]):
         return False
 
 
-def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
+def stream_fasta(
+    path: Path, chunk_bases: int = 1_000_000, names: RecordNames | None = None
+) -> Iterator[Chunk]:
     """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
 
     The last chunk of a record may be shorter. Memory depends only on `chunk_bases`. Chunks depend only on the
     sequence, not on lines or compression. Faults raise `DataError` when they are reached; `scan_fasta` finds
-    them in advance.
+    them in advance. For `names` see `parse_fasta`.
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    with closing(_parts(Path(path))) as found:  # also after an error, which may keep the generator alive
+    with closing(_parts(Path(path), names)) as found:  # also after errors, which may keep the generator alive
         for name, parts in groupby(found, itemgetter(0)):
             yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
 
@@ -167,9 +169,9 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
-def _parts(path: Path) -> Generator[tuple[str, bytes], None, None]:
+def _parts(path: Path, names: RecordNames | None = None) -> Generator[tuple[str, bytes], None, None]:
     with compression.open_bytes(path) as stream:
-        yield from parse_fasta(path, stream)
+        yield from parse_fasta(path, stream, names=names)
 
 
 class Readable(Protocol):
@@ -191,13 +193,14 @@ class RecordLines:
 
 
 def parse_fasta(
-    path: Path, stream: Readable, lines: list[RecordLines] | None = None
+    path: Path, stream: Readable, lines: list[RecordLines] | None = None, names: RecordNames | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (name, letters as in the file) for consecutive parts of each record.
 
-    `path` names the file in errors. The layouts of the records are appended to `lines`, in order.
+    `path` names the file in errors. The layouts of the records are appended to `lines`, in order. A missing
+    or repeated name is an error, unless `names` changes it.
     """
-    parser = _Parser(path, lines)
+    parser = _Parser(path, lines, names)
     start = stream.read(3)
     parser.place = len(BOM_UTF8) if start == BOM_UTF8 else 0
     for block in _blocks(start.removeprefix(BOM_UTF8), stream):
@@ -224,9 +227,9 @@ def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
 class _Parser:
     """State of the parser between two blocks, which may divide lines anywhere."""
 
-    def __init__(self, path: Path, lines: list[RecordLines] | None) -> None:
+    def __init__(self, path: Path, lines: list[RecordLines] | None, names: RecordNames | None = None) -> None:
         self.path = path
-        self.lines = lines
+        self.lines, self.unique = lines, names
         self.place = 0  # position of the block in the file
         self.line = 1  # number of the current line
         self.at_line_start = True
@@ -309,9 +312,12 @@ class _Parser:
         self.header = None
         if "\r" in header:
             raise DataError(f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends")
-        if not header.strip() or header[0].isspace():
+        if self.unique is None and (not header.strip() or header[0].isspace()):
             raise DataError(f"{self.path}: line {self.line}: the record has no name")
-        name = check_name(header.split(maxsplit=1)[0], "the record", f"{self.path}: line {self.line}")
+        given = (header.split(maxsplit=1) or [""])[0]
+        name = check_name(given, "the record", f"{self.path}: line {self.line}")
+        if self.unique is not None:
+            name = self.unique.add(name)
         if name in self.names:
             raise DataError(
                 f"{self.path}: line {self.line}: the name {name!r} occurs twice "

@@ -221,7 +221,10 @@ def test_trimming_is_around_the_middle_and_a_damaged_description_is_named(tmp_pa
         (1, "alike.fa"),
         (1, "--upstream 100"),
         (1, "--length 101"),
-        *((1, f"--negatives {name}.fa") for name in ("short", "same", "names", "protein", "one", "unknown")),
+        *((1, f"--negatives {name}.fa") for name in ("short", "same", "protein", "one", "unknown")),
+        (1, "--negatives names.fa --splits train.tsv"),
+        *((2, words) for words in ("p.csv --negatives n.fa", "p.csv --splits train.tsv", "p.fa n.fa")),
+        (1, "p.csv --label-column y"),
         *((1, f"--splits {name}.tsv") for name in ("gone", "some", "more", "train")),
     ],
 )
@@ -245,9 +248,55 @@ def test_mistakes_are_named_and_nothing_is_written(
         fasta(Path(f"{name}.fa"), **content)
     for name, listed in {"some": names[:10], "more": [*names, "x"], "train": names}.items():
         Path(f"{name}.tsv").write_text("".join(f"{record}\ttrain\n" for record in listed))
-    words = options if options.endswith("alike.fa") else f"p.fa {options}"
+    Path("p.csv").write_text("sequence,label\nACGT,0\n")
+    words = options if not options.startswith("-") else f"p.fa {options}"
     message(refused(run("prepare sequences", *words.split(), "-o", "data"), code, after_log=True))
     assert not Path("data").exists()
+
+
+def test_tables_give_the_data_set_of_fasta_files(tmp_path: Path, run: Run) -> None:
+    positive, negative = promoters(60, 9), others(90, 10)
+    words = ("--negatives", fasta(tmp_path / "n.fa", **negative))
+    whole = prepare(tmp_path, positive, *words).rename(tmp_path / "whole")
+    names = {"name": [*positive, *negative], "seq": [*positive.values(), *negative.values()]}
+    table = pd.DataFrame(names).assign(y=[1] * 60 + [0] * 90)
+    splits = read_splits(whole / "splits.tsv")
+    for split, rows in table.groupby(table["name"].map(splits)):
+        rows.to_csv(tmp_path / f"{split}.csv", index=False)
+    columns = ("--sequence-column", "seq", "--label-column", "y")
+    files = [tmp_path / f"{split}.csv" for split in ("train", "valid", "test")]
+    table.to_parquet(tmp_path / "all.parquet")
+    for given in ([tmp_path / "all.parquet"], files):
+        invoke("prepare sequences", *given, *columns, "-o", tmp_path / "data")
+        found, expected = (pd.read_parquet(one / "windows.parquet") for one in (tmp_path / "data", whole))
+        keys = ["contig", "start", "end", "strand", "split", "negative_set", "name"]
+        assert sorted(found[keys].itertuples(index=False)) == sorted(expected[keys].itertuples(index=False))
+    # Without a file for validation, a part of the training sequences is used.
+    result = run("prepare sequences", files[0], files[2], *columns, "-o", tmp_path / "data")
+    message(result.err, "no sequence is for validation")
+    counts = pd.read_parquet(tmp_path / "data/windows.parquet")["split"].value_counts()
+    assert counts["test"] == 15 and 6 < counts["valid"] < 20
+
+
+def test_records_without_a_name_of_their_own_get_a_number(tmp_path: Path, run: Run) -> None:
+    for name, records in (("p", promoters(40, 11)), ("n", others(40, 12))):
+        lines = [f">{'' if number % 3 else 'gene'}\n{text}\n" for number, text in enumerate(records.values())]
+        (tmp_path / f"{name}.fa").write_text("".join(lines))
+    words = (
+        "prepare sequences",
+        tmp_path / "p.fa",
+        "--negatives",
+        tmp_path / "n.fa",
+        "-o",
+        tmp_path / "data",
+    )
+    result = run(*words)
+    assert result.code == 0
+    message(result.err, "79 of 80")
+    data = read_windows(tmp_path / "data", "user")
+    assert data.rows["contig"].is_unique and len(data.rows) == 80
+    texts = window_sequences(Reference(tmp_path / "data/sequences.fa.gz"), data.rows, 1)
+    assert texts == [*promoters(40, 11).values(), *others(40, 12).values()]
 
 
 # The configuration and the data set have to agree.

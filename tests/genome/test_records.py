@@ -13,19 +13,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome import records as module
+from bigbird_dna.genome import similar_groups as module
 from bigbird_dna.genome import similarity as nearest
+from bigbird_dna.genome.fields import RecordNames
 from bigbird_dna.genome.records import (
     common_length,
-    distinct_kmers,
     divide,
     look_up,
     read_records,
     read_splits,
-    similar_groups,
+    with_validation,
     write_splits,
 )
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.similar_groups import distinct_kmers, similar_groups
 from bigbird_dna.genome.similarity import (
     SeedIndex,
     SequenceWindows,
@@ -52,6 +53,47 @@ def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
     fasta(tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001)  # a contig
     with fails(DataError):
         read_records(tmp_path / "x.fa")
+
+
+def test_missing_and_repeated_names_get_the_number_of_their_record(tmp_path: Path) -> None:
+    (tmp_path / "x.fa").write_text(">a one\nAC\n>\nGT\n>a two\nCC\n> b\nGG\n>a_3\nTT\n")
+    (tmp_path / "y.fa").write_text(">b\nAA\n>c\nTA\n")
+    names = RecordNames()
+    first, second = (read_records(tmp_path / f"{one}.fa", names) for one in "xy")
+    assert first.sequences == {"a": "AC", "record_2": "GT", "a_3": "CC", "b": "GG", "a_3_5": "TT"}
+    assert second.sequences == {"b_6": "AA", "c": "TA"}
+    assert names.changed == ["record_2", "a_3", "a_3_5", "b_6"]
+    (tmp_path / "y.fa").write_text(">#b\nAA\n")
+    with fails(DataError):  # a name that no table can contain
+        read_records(tmp_path / "y.fa", names)
+
+
+@given(st.lists(st.sampled_from(["", "a", "a_2", "a_3", "b"]), max_size=9))
+def test_names_of_records_are_unique_and_kept_where_they_were(given_names: list[str]) -> None:
+    names = RecordNames()
+    found = [names.add(one) for one in given_names]
+    assert len({*found}) == len(found) and all(found)
+    assert {*names.changed} == {name for name, one in zip(found, given_names, strict=True) if name != one}
+    for one in {*given_names} - {""}:
+        assert one in found
+
+
+@given(st.integers(0, 5), st.integers(0, 99))
+def test_a_tenth_of_the_training_sequences_is_for_validation(seed: int, draw: int) -> None:
+    rng = np.random.default_rng(draw)
+    groups = np.repeat(np.arange(150), rng.integers(1, 4, 150))
+    positive = rng.random(len(groups)) < 0.5
+    splits = ["test" if group % 5 == 0 else "train" for group in groups.tolist()]
+    found = np.array(with_validation(list(splits), groups, positive, seed))
+    assert ((found == "test") == (np.array(splits) == "test")).all()
+    for label in (False, True):
+        share = (found[positive == label] == "valid").sum() / (
+            np.array(splits)[positive == label] == "train"
+        ).sum()
+        assert 0.05 < share < 0.15
+    held_out = {*groups[found == "valid"].tolist()}
+    assert not held_out & {*groups[found != "valid"].tolist()}
+    assert with_validation(found.tolist(), groups, positive, seed) == found.tolist()
 
 
 def test_lengths_that_differ_are_told(tmp_path: Path) -> None:

@@ -231,6 +231,7 @@ def described(config: dict[str, Any]) -> str:
                 ({}, "trained on sequences to distinguish promoters"),
                 ({}, "sequences of p.fa; about a tenth is held out"),
                 ({"negatives": "n.fa"}, "p.fa, negatives are those of n.fa;"),
+                ({"positives": ["a.csv", "b.csv"]}, "sequences of a.csv, b.csv;"),
                 ({"splits": "s.tsv"}, "of p.fa; s.tsv defines the held-out"),
             )
         ),

@@ -180,6 +180,11 @@ def find_assembly(config: Config) -> Assembly:
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
+def sequence_role(number: int) -> str:
+    """Return the role of a file of positives, or of a table, by its number, from 0."""
+    return f"positives{number + 1}" if number else "positives"
+
+
 def _named(config: Config) -> dict[str, tuple[str, str]]:
     """Return key and name for each role that the configuration specifies."""
     genome, promoters, data = config.genome, config.promoters, config.chromatin.data
@@ -191,7 +196,11 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
         "annotation": ("promoters.annotation", promoters.annotation),
         **{
             role: (f"promoters.sequences.{role}", getattr(promoters.sequences, role, None))
-            for role in ("positives", "negatives", "splits")
+            for role in ("negatives", "splits")
+        },
+        **{
+            sequence_role(number): ("promoters.sequences.positives", name)
+            for number, name in enumerate(promoters.sequences.data if promoters.sequences else ())
         },
         "tracks": ("chromatin.data.tracks", None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks),
         "blacklist": ("chromatin.data.blacklist", data.blacklist),

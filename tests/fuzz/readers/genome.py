@@ -27,9 +27,11 @@ from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
-from bigbird_dna.genome.records import common_length, find_copies, read_records, read_splits, similar_groups
+from bigbird_dna.genome.records import common_length, find_copies, read_records, read_splits
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus
+from bigbird_dna.genome.sequence_tables import read_labeled_tables
+from bigbird_dna.genome.similar_groups import similar_groups
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
 from bigbird_dna.reporting.known_effects import read_known_effects, read_random
 from bigbird_dna.scoring.regions import bed_regions
@@ -104,6 +106,12 @@ def _read_sequences(path: Path) -> object:
     return similar_groups([*records.sequences.values()], 0.2)
 
 
+def _read_labeled(path: Path) -> object:
+    found = read_labeled_tables([path])
+    assert {*found.positives.sequences}.isdisjoint(found.negatives.sequences)
+    return found
+
+
 def _lift(path: Path) -> object:
     loci = [Locus("s", position, "+", "a") for position in range(0, 200, 7)]
     lifted = lift(loci, path, lambda name, names: name if name in names else None)
@@ -136,8 +144,9 @@ def _kmer_model(path: Path) -> None:
     KmerModel.of(words, tracks).write(path)
 
 
+LABELED = pd.DataFrame({"sequence": ["ACGT", "ggNT"], "label": [1, 0], "split": ["train", "test"]})
 PREDICTIONS = predictions("gc", pairs=12)
-WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(name="x")
+WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(name="x", homology=0)
 
 
 def _packed(frame: pd.DataFrame, compression: Any = "snappy") -> bytes:
@@ -236,6 +245,8 @@ READERS = [
     Reader("loci", ".tsv", read_loci),
     Reader("splits", ".tsv", read_splits),
     Reader("records", ".fa", _read_sequences),
+    Reader("labeled-table", ".csv", _read_labeled),
+    Reader("labeled-frame", ".parquet", _read_labeled, lambda: [_packed(LABELED)]),
     Reader("chain", ".chain", _lift, tokens=(b"chain ", b"\n\n")),
     Reader("vcf", ".vcf", _read_vcf),
     Reader("vcf-bgzip", ".vcf.gz", _read_vcf, "vcf"),

@@ -1,0 +1,91 @@
+"""Tables of sequences and labels as benchmarks publish them: their columns, classes, splits and faults."""
+
+import gzip
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence_tables import TableColumns, read_labeled_tables
+from tests.golden.messages import fails
+
+ROWS = pd.DataFrame({"sequence": ["acgtR", "TTTT", "GGNA"], "label": [1, 0, 1]})
+
+
+def written(path: Path, rows: pd.DataFrame) -> Path:
+    """The table in the format that the file's name states."""
+    plain = path.with_name(path.name.removesuffix(".gz"))
+    if plain.suffix == ".parquet":
+        rows.to_parquet(path)
+        return path
+    text = rows.to_csv(index=False, sep="," if plain.suffix == ".csv" else "\t").encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz", "x.TAB", "x.parquet"])
+def test_all_formats_give_the_same(tmp_path: Path, name: str) -> None:
+    found = read_labeled_tables([written(tmp_path / name, ROWS)])
+    assert found.positives.sequences == {"row": "ACGTN", "row_3": "GGNA"}
+    assert found.negatives.sequences == {"row_2": "TTTT"}
+    assert found.positives.ambiguous == 1 and found.splits is None
+
+
+def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"AC\nGT",true,b\n2,A,False,a\n')
+    with fails(DataError):  # a line break is no base
+        read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", "y"))
+    (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"ACGT",true,b\n2,A,False,a\n')
+    found = read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", "y"))
+    assert (found.positives.sequences, found.negatives.sequences) == ({"b": "ACGT"}, {"a": "A"})
+    with fails(DataError, "sequence"):
+        read_labeled_tables([tmp_path / "x.csv"])
+
+
+def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
+    column = ROWS.assign(split=["Train", "dev", "test"], name=["a", "b", "c"])
+    found = read_labeled_tables([written(tmp_path / "x.csv", column)])
+    assert found.splits == {"a": "train", "b": "valid", "c": "test"}
+    # GUE has a file per split, the benchmark of the Nucleotide Transformer Parquet files of the same names.
+    for names in (
+        ("train.csv", "dev.csv", "test.csv"),
+        ("train-00000-of-00001.parquet", "val.tsv", "test.tab"),
+    ):
+        files = [written(tmp_path / name, ROWS) for name in names]
+        found = read_labeled_tables(files)
+        assert found.splits is not None and len(found.splits) == 9
+        assert [found.splits[name] for name in ("row", "row_5", "row_9")] == ["train", "valid", "test"]
+    with fails(DataError):
+        read_labeled_tables([files[0], written(tmp_path / "more.csv", ROWS)])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS.assign(label=[1, 2, 0]),
+        ROWS.assign(label=["promoter", 0, 1]),
+        ROWS.assign(label=1),
+        ROWS.assign(sequence=["ACGT", "", "A"]),
+        ROWS.assign(sequence=["ACGT", "MKVL", "A"]),
+        ROWS.assign(split=["train", "holdout", "test"]),
+        ROWS.assign(name=["a", "#b", "c"]),
+        ROWS.drop(columns="label"),
+        ROWS.head(0),
+    ],
+)
+def test_faults_name_the_file_and_the_row(tmp_path: Path, rows: pd.DataFrame) -> None:
+    with fails(DataError, tmp_path / "x.csv"):
+        read_labeled_tables([written(tmp_path / "x.csv", rows)])
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with fails(DataError):
+        read_labeled_tables([written(tmp_path / "x.parquet", ROWS.assign(sequence=[1.5, 2, 3]))])
+    (tmp_path / "x.csv").write_bytes(b"sequence,label\nACGT,1,3,4\n")
+    (tmp_path / "empty.tsv").touch()
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"sequence,label\n" + b"ACGT,1\n" * 99)[:-9])
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    for name in ("x.csv", "empty.tsv", "cut.csv.gz", "binary.csv", "none.csv"):
+        with fails(DataError, tmp_path / name):
+            read_labeled_tables([tmp_path / name])
