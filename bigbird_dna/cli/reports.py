@@ -362,6 +362,7 @@ def summarize(
     groups: Path | None = option(None, None, "groups.tsv of auc-report."),
     tracks: Path | None = option(None, None, "tracks.tsv of auc-report.", "", "--auc-tracks"),
     variants: Path | None = option(None, None, "variants.tsv of evaluate variants."),
+    compared_variants: Path | None = option(None, None, "compared_variants.tsv of evaluate variants."),
     calibration: Path | None = option(
         None, None, "calibration.tsv of evaluate promoters.", "", "--calibration-table"
     ),

@@ -33,7 +33,7 @@ from bigbird_dna.data.negatives import (
     open_coding,
 )
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
-from bigbird_dna.data.similar import drop_similar
+from bigbird_dna.data.similar import drop_similar, homology_groups
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
@@ -43,7 +43,6 @@ from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
-from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 
@@ -124,25 +123,13 @@ def prepare_windows(
         sequences = window_sequences(genome, table, config.seed)
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
-    table[HOMOLOGY] = _homology(genome, table, config.seed)
+    table[HOMOLOGY] = homology_groups(table, lambda rows: window_sequences(genome, rows, config.seed))
     if annotation is not None and coding is not None:
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
     with into_directory(output) as files:
         write_windows(files, table, info)
-
-
-def _homology(reference: Reference, rows: pd.DataFrame, seed: int) -> npt.NDArray[np.int64]:
-    """Return a number (N,) per window, which similar windows of a held-out split have in common.
-
-    Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
-    """
-    numbers, derived = np.arange(len(rows)), rows["negative_set"].isin(DERIVED)
-    for splits in EXTRA_NEGATIVES.items():
-        asked = np.flatnonzero(rows["split"].isin(splits) & ~derived)
-        numbers[asked] = asked[similar_groups(window_sequences(reference, rows.iloc[asked], seed), SIMILAR)]
-    return numbers
 
 
 def _rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
-from bigbird_dna.data.predictions import POSITIVE
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
 SIMILARITY = "similarity"
@@ -92,6 +93,19 @@ def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: 
             return similar
         similar[rows[found]] = True
         asked = np.isin(np.arange(len(held_out)), pairs.queries[np.isin(pairs.others, found)])
+
+
+def homology_groups(rows: pd.DataFrame, read: Callable[[pd.DataFrame], list[str]]) -> NDArray[np.int64]:
+    """Return a number (N,) per window, which similar windows of a held-out split have in common.
+
+    Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
+    `read` returns the sequences of rows.
+    """
+    numbers, derived = np.arange(len(rows)), rows["negative_set"].isin(DERIVED_SETS)
+    for splits in EXTRA_NEGATIVES.items():
+        asked = np.flatnonzero(rows["split"].isin(splits) & ~derived)
+        numbers[asked] = asked[similar_groups(read(rows.iloc[asked]), SIMILAR)]
+    return numbers
 
 
 def drop_similar(

@@ -73,7 +73,7 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
     if len(splits) not in (0, len(names.used)):
         raise DataError(f"{paths[0]}: some rows or files have a split, others have none")
     negatives, positives = (Records(paths[0], part, 0) for part in parts)
-    for part, label in ((negatives, 0), (positives, 1)):
+    for part, label in ((negatives, "0"), (positives, "1")):
         if not part.sequences:
             raise DataError(f"{paths[0]}: no sequence has label {label}")
     return LabeledTable(positives._replace(ambiguous=ambiguous), negatives, splits or None)

@@ -22,8 +22,9 @@ from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.tables import Schema, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.metrics.auroc import ENDS
+from bigbird_dna.reporting.headlines import Headline, headlines
 from bigbird_dna.reporting.result import interval
-from bigbird_dna.reporting.summary import SHUFFLED, Headline, SummaryRow, headlines
+from bigbird_dna.reporting.summary import SHUFFLED, SummaryRow
 from bigbird_dna.reporting.track_page import render_page, resource
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from bigbird_dna.metrics.auroc import ENDS, Estimate, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
 from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS, STYLES
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
-from bigbird_dna.reporting.variants import ALL, HELD_OUT, VARIANTS
+from bigbird_dna.reporting.variants import ALL, COMPARED, HELD_OUT, VARIANTS
 
 _UNEVEN = 0.05
 _ERROR = "ece_debiased"
@@ -42,12 +42,8 @@ _PREDICTORS = {
     **{name: style.label for name, style in STYLES.items() if name != MODEL},
 }
 SHUFFLED = _PREDICTORS[CONTROL]
-_NO_BASELINES = (MODEL, _PREDICTORS[NETWORK], SHUFFLED, PUBLISHED)
-# Measures of a headline, with the sign of a better value.
-_MEASURES = {"AUROC": 1, "bits per base": -1, "median AUROC": 1}
-_MINUS, CHANCE = f"{MODEL} minus ", "chance"
-# Trainings on shuffled labels differ by about 0.1, more than the interval over test windows contains.
-_NEAR = 0.15
+NO_BASELINES = (MODEL, _PREDICTORS[NETWORK], SHUFFLED, PUBLISHED)
+MINUS = f"{MODEL} minus "
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
@@ -66,6 +62,7 @@ def summarize(
     groups: Path | None = None,
     tracks: Path | None = None,
     variants: Path | None = None,
+    compared_variants: Path | None = None,
     calibration: Path | None = None,
     report: Path | None = None,
     output: Path | None = None,
@@ -86,6 +83,7 @@ def summarize(
         (groups, group_rows),
         (tracks, lead_rows),
         (variants, variant_rows),
+        (compared_variants, compared_variant_rows),
     )
     found = (row for path, read in sources if path is not None for row in read(path))
     # Control characters in names must not reach the terminal.
@@ -185,7 +183,7 @@ def language_rows(source: Path) -> Iterator[SummaryRow]:
         name = line["predictor"].removesuffix(ONE_AT_A_TIME)
         yield SummaryRow(section, f"bits per base, {name}", *_bits(line), line["note"])
         gap = _estimate(line, "difference")
-        yield SummaryRow(section, f"bits per base, {_MINUS}{name}", *gap, "over blocks of 10 kb")
+        yield SummaryRow(section, f"bits per base, {MINUS}{name}", *gap, "over blocks of 10 kb")
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
@@ -230,7 +228,7 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                 for baseline, column in DIFFERENCES.items():
                     lead = _estimate(line, column)
                     if not math.isnan(lead.value):
-                        figure = f"AUROC, {_MINUS}{_PREDICTORS[baseline]}"
+                        figure = f"AUROC, {MINUS}{_PREDICTORS[baseline]}"
                         last.append(SummaryRow(section, figure, *lead, "paired"))
             elif line["model"] in _PREDICTORS:
                 notes = ["chance is 0.5", line["note"]] if line["model"] == CONTROL else []
@@ -288,7 +286,7 @@ def lead_rows(source: Path) -> list[SummaryRow]:
             certain = part[discoveries(part[f"p_{name}"])][lead]
             above, below = (certain > 0).sum(), (certain < 0).sum()
             note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
-            figure = f"median AUROC, {_MINUS}{title}"
+            figure = f"median AUROC, {MINUS}{title}"
             medians.append(SummaryRow(f"chromatin, {group}", figure, part[lead].median(), note=note))
         for line in [] if largest else known.nlargest(LISTED, lead).to_dict("records"):
             section = f"chromatin, AUROC above {title}"
@@ -311,72 +309,13 @@ def variant_rows(source: Path) -> Iterator[SummaryRow]:
             yield SummaryRow(section, "sign accuracy", right, note="fraction")
 
 
-class Headline(NamedTuple):
-    """A metric of the model, or of the control, and of its best baseline."""
-
-    model: SummaryRow
-    measure: str
-    baseline: str
-    best: SummaryRow
-    difference: SummaryRow  # model minus baseline
-
-    @property
-    def task(self) -> str:
-        """The section in words."""
-        subject, _, part = self.model.section.partition(", ")
-        if subject == "promoters":
-            part, _, stratum = part.partition(", ")
-            return f"promoters against {part} negatives" + (f" ({stratum})" if stratum else "")
-        subject = {"pretraining": "held-out sequence"}.get(subject, subject)
-        return f"{subject} ({part})" if part else subject
-
-    @property
-    def verdict(self) -> str:
-        """What the model is, by the interval of the difference; for a median, on how many tracks."""
-        low, high = self.difference.low, self.difference.high
-        if math.isnan(low):
-            return self.difference.note or "without interval"
-        same = low <= 0 <= high
-        if SHUFFLED in self.measure:
-            near = abs(self.difference.value) < _NEAR
-            return f"near {CHANCE}, as it should be" if near else f"not near {CHANCE}"
-        better = _MEASURES[self.measure] * self.difference.value > 0
-        return "not measurably different" if same else "better" if better else "worse"
-
-
-def headlines(source: Path) -> list[Headline]:
-    """Return the metrics in a `summary.tsv` that have a baseline, each with the best one.
-
-    An AUROC without a baseline, such as that of the control, is compared with chance. Published metrics are
-    of other data and no baseline, and the network of an ensemble is a part of the model.
-    """
-    found = []
-    for section, part in read_table(source, SUMMARY).groupby("section", sort=False):
-        rows = [SummaryRow._make(row) for row in part[SUMMARY.names].itertuples(index=False)]
-        for measure, sign in _MEASURES.items():
-            start = f"{measure}, "
-            known = {row.metric.removeprefix(start): row for row in rows if row.metric.startswith(start)}
-            known = {name: row for name, row in known.items() if not math.isnan(row.value)}
-            others = [
-                (sign * row.value, name)
-                for name, row in known.items()
-                if name not in _NO_BASELINES and not name.startswith(_MINUS)
-            ]
-            if measure == "AUROC":
-                known[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
-            best = max(others, default=(0.0, CHANCE))[1]
-            for name, title, other in ((MODEL, measure, best), (SHUFFLED, start + SHUFFLED, CHANCE)):
-                if name in known and other in known:
-                    gap = known.get(_MINUS + other) or _difference(known[name], known[other])
-                    found.append(Headline(known[name], title, other, known[other], gap))
-    return found
-
-
-def _difference(row: SummaryRow, other: SummaryRow) -> SummaryRow:
-    """Return a difference without its note; only that to chance, a fixed value, has an interval."""
-    fixed = 0 if other.metric == CHANCE else math.nan
-    low, high = row.low - other.value + fixed, row.high - other.value + fixed
-    return SummaryRow(row.section, "", row.value - other.value, low, high)
+def compared_variant_rows(source: Path) -> Iterator[SummaryRow]:
+    """Yield, from `compared_variants.tsv`, the AUROC of other predictors and the differences of the model."""
+    for line in read_table(source, COMPARED).to_dict("records"):
+        if line["subset"] in (ALL, HELD_OUT):
+            section, name = f"variants, {line['subset']}", _predictor_name(line["predictor"])
+            yield SummaryRow(section, f"AUROC, {name}", *_estimate(line, "auroc"))
+            yield SummaryRow(section, f"AUROC, {MINUS}{name}", *_estimate(line, "difference"), "paired")
 
 
 def _predictor_name(name: str) -> str:

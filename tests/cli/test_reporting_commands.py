@@ -16,8 +16,9 @@ from bigbird_dna.config.network import stored_encoder
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.reporting.headlines import headlines
 from bigbird_dna.reporting.known_effects import KnownEffect
-from bigbird_dna.reporting.variants import variant_table
+from bigbird_dna.reporting.variants import COMPARED, variant_table
 from tests.cli.command import invoke as run
 from tests.golden.messages import fails, message
 from tests.toys import predictions
@@ -258,7 +259,7 @@ def summary(tmp_path: Path) -> Summary:
     return call
 
 
-def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
+def test_summary_of_tracks_and_variants(report: Path, summary: Summary, tmp_path: Path) -> None:
     words = ("--groups", report / "chromatin/groups.tsv", "--auc-tracks", report / "chromatin/tracks.tsv")
     text, table = summary(*words, "--variants", report / "variants.tsv")
     sections = list(dict.fromkeys(table.index.get_level_values(0)))
@@ -298,6 +299,18 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     assert area[["value", "high", "note"]].tolist() == [1, 1, "12 variants, 6 with an effect"]
     assert area["low"] == pytest.approx(binomtest(6, 6).proportion_ci(0.95, "exact").low, abs=1e-6)
     assert table.loc[("variants, held-out", "sign accuracy"), "value"] == 1
+    # Another predictor of the same variants is their baseline, instead of chance.
+    numbers = [12, 6, 0.9, 0.6, 0.95, 0.1, -0.05, 0.25, 1.0]
+    rows = [[subset, "kmers", *numbers] for subset in ("all", "category=x")]
+    write_tsv(tmp_path / "compared.tsv", pd.DataFrame(rows, columns=COMPARED.names))
+    words = ("--variants", report / "variants.tsv", "--compared-variants", tmp_path / "compared.tsv")
+    _, table = summary(*words)
+    assert not any("category" in section for section, _ in table.index)
+    found = {one.model.section: one for one in headlines(tmp_path / "summary.tsv")}
+    own = found["variants, all"]
+    assert (own.baseline, own.best.value, own.difference.value) == ("k-mer regression", 0.9, 0.1)
+    assert own.verdict == "not measurably different"
+    assert found["variants, held-out"].baseline == "chance"
     for line in ("Chromatin, TF", "Chromatin, AUROC above 1,000-bp model", "Variants, all"):
         assert f"\n{line}\n" in text
     assert len(text.splitlines()) < 48 and max(map(len, text.splitlines())) < 110

@@ -9,8 +9,8 @@ import pytest
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.reporting.headlines import CHANCE, headlines
 from bigbird_dna.reporting.run_page import PARTS, clock, conclusion, run_report, shown_table
-from bigbird_dna.reporting.summary import CHANCE, headlines
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.html_pages import HtmlPage, check_layout, needs_browser

@@ -243,7 +243,7 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --auc-tracks={report}/chromatin/tracks.tsv"
-        f" --variants={report}/variants.tsv"
+        f" --variants={report}/variants.tsv --compared-variants={report}/compared_variants.tsv"
     ) in demo_run
 
 

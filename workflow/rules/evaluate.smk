@@ -1,8 +1,7 @@
 """Evaluation of models on held-out data, also by similarity to the training data."""
 
-STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.similarity_strata))}"] * bool(
-    CONFIG.splits.similarity_strata
-)
+BOUNDS = ",".join(map(str, CONFIG.splits.similarity_strata))
+STRATA = [f"--similarity-bins={BOUNDS}"] if BOUNDS else []
 
 
 rule evaluate_pretraining:

@@ -124,6 +124,7 @@ rule report_summary:
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         auc_tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output.table if KNOWN_EFFECTS else [],
+        compared_variants=rules.evaluate_variants.output.compared if KNOWN_EFFECTS else [],
     output:
         table=report_item(PATHS.report / "summary.tsv"),
         text=PATHS.report / "summary.txt",
@@ -139,7 +140,7 @@ rule report_summary:
         statistics=given("statistics"),
         tables=given(
             *("promoter_counts", "promoter_table", "calibration_table"),
-            *("groups", "auc_tracks", "variants"),
+            *("groups", "auc_tracks", "variants", "compared_variants"),
             joined=True,
         ),
         report=str(PATHS.report_page),
