@@ -28,6 +28,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
     },
     TRAIN: {
         "check-config": "cli.prepare.check_config",
+        "audit-dataset": "cli.homology.audit_dataset",
         "simulate": "cli.prepare.simulate",
         "pretrain": "cli.training.pretrain",
         "finetune-promoter": "cli.training.finetune_promoter",

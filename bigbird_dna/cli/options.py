@@ -189,6 +189,15 @@ TIME_LIMIT = option(
     "the end of the Slurm job",
     "--time-limit",
 )
+SEQUENCE_FILES = argument(
+    "FASTA of positives, or tables (CSV, TSV, Parquet) of sequences with labels 0 and 1; each also .gz.",
+    "DATA...",
+)
+SEQUENCE_COLUMN = option("sequence", "NAME", "Column of a table with the sequences.", "", "--sequence-column")
+LABEL_COLUMN = option("label", "NAME", "Column of a table with the labels.", "", "--label-column")
+SPLIT_COLUMN = option(
+    "split", "NAME", "Column of a table with the splits, if it has one.", "", "--split-column"
+)
 WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
 CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
 

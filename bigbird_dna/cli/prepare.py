@@ -152,10 +152,7 @@ def prepare_promoters(
 
 
 def prepare_sequences(
-    data: list[Path] = argument(
-        "FASTA of promoters, or tables (CSV, TSV, Parquet) of sequences with labels 0 and 1; each also .gz.",
-        "DATA...",
-    ),
+    data: list[Path] = opt.SEQUENCE_FILES,
     output: Path = output(..., "DIR", "Data set to write."),
     negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
     splits: Path | None = option(
@@ -179,9 +176,9 @@ def prepare_sequences(
     similarity: float = option(
         0.2, "FRACTION", "Minimum fraction of shared 16-mers, on either strand, of similar sequences."
     ),
-    sequence_column: str = option("sequence", "NAME", "Column of a table with the sequences."),
-    label_column: str = option("label", "NAME", "Column of a table with the labels."),
-    split_column: str = option("split", "NAME", "Column of a table with the splits, if it has one."),
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    label_column: str = opt.LABEL_COLUMN,
+    split_column: str = opt.SPLIT_COLUMN,
     seed: int = option(1, None, "Random seed of the splits."),
 ) -> None:
     """Build a promoter data set from custom sequences, without a genome.

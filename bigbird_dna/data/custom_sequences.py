@@ -89,7 +89,7 @@ class SequenceOptions:
         return sets
 
 
-class _Given(NamedTuple):
+class SequenceFiles(NamedTuple):
     """Sequences as given: positives, and negatives if there are some; their splits; files by role."""
 
     files: list[Records]
@@ -98,7 +98,9 @@ class _Given(NamedTuple):
     sources: dict[str, Path]
 
 
-def _read(data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns) -> _Given:
+def read_given(
+    data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns
+) -> SequenceFiles:
     """Read FASTA files, or tables with both classes; records without a name of their own get a number."""
     positives, names = data[0], RecordNames()
     sources = {sequence_role(number): path for number, path in enumerate(data)}
@@ -110,7 +112,7 @@ def _read(data: Sequence[Path], negatives: Path | None, splits: Path | None, col
             raise UsageError(f"{positives} is a table, which contains the negatives and the splits")
         table = read_labeled_tables(data, columns)
         where = groups if table.splits is None else f"{positives}: by the table"
-        return _Given([table.positives, table.negatives], table.splits, where, sources)
+        return SequenceFiles([table.positives, table.negatives], table.splits, where, sources)
     if len(data) > 1:
         raise UsageError(f"{data[1]}: give one FASTA file of positives, or several tables")
     given = [path for path in (positives, negatives) if path is not None]
@@ -118,14 +120,14 @@ def _read(data: Sequence[Path], negatives: Path | None, splits: Path | None, col
         files = [read_records(path) for path in given]
         if negatives is not None:
             check_names(*files)
-        return _Given(files, read_splits(splits), str(splits), sources)
+        return SequenceFiles(files, read_splits(splits), str(splits), sources)
     files = [read_records(path, names) for path in given]
     if changed := names.changed:
         log(
             f"warning: {len(changed):,} of {len(names.used):,} records have no name, or that of another one: "
             f"their number is added, as in {changed[-1]!r}"
         )
-    return _Given(files, None, groups, sources)
+    return SequenceFiles(files, None, groups, sources)
 
 
 def prepare_sequences(
@@ -147,7 +149,7 @@ def prepare_sequences(
     both classes, different lengths, or an empty split.
     """
     options = options or SequenceOptions()
-    files, table, where, sources = _read(data, negatives, splits, columns)
+    files, table, where, sources = read_given(data, negatives, splits, columns)
     sets = options.sets(len(files) > 1)
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
     if options.length is not None:

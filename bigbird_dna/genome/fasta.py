@@ -134,18 +134,16 @@ class LengthsAhead(Mapping[str, int]):
         return False
 
 
-def stream_fasta(
-    path: Path, chunk_bases: int = 1_000_000, names: RecordNames | None = None
-) -> Iterator[Chunk]:
+def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
 
     The last chunk of a record may be shorter. Memory depends only on `chunk_bases`. Chunks depend only on the
     sequence, not on lines or compression. Faults raise `DataError` when they are reached; `scan_fasta` finds
-    them in advance. For `names` see `parse_fasta`.
+    them in advance.
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    with closing(_parts(Path(path), names)) as found:  # also after errors, which may keep the generator alive
+    with closing(_parts(Path(path))) as found:  # also after errors, which may keep the generator alive
         for name, parts in groupby(found, itemgetter(0)):
             yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
 
@@ -169,9 +167,9 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
-def _parts(path: Path, names: RecordNames | None = None) -> Generator[tuple[str, bytes], None, None]:
+def _parts(path: Path) -> Generator[tuple[str, bytes], None, None]:
     with compression.open_bytes(path) as stream:
-        yield from parse_fasta(path, stream, names=names)
+        yield from parse_fasta(path, stream)
 
 
 class Readable(Protocol):

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -10,11 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.compression import read_lines
+from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.fasta import parse_fasta
 from bigbird_dna.genome.fields import RecordNames, quoted, write_rows
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import clean_bytes, count_ambiguous_bytes, reverse_complement
 from bigbird_dna.genome.splits import SPLITS, Split
 
 LONGEST = 100_000
@@ -22,6 +24,7 @@ LONGEST = 100_000
 
 _MOST = 2_000_000  # records per file, to limit memory
 _LISTED = 3
+_LOWER = [bytes([letter]) for letter in b"acgtnrykmswbdhv"]
 
 
 class Records(NamedTuple):
@@ -30,6 +33,13 @@ class Records(NamedTuple):
     path: Path
     sequences: dict[str, str]  # by name
     ambiguous: int  # number of IUPAC codes in the file; they are N in the sequences
+    lower: dict[str, int]  # number of lower-case letters by name
+
+    def with_record(self, name: str, letters: bytes) -> "Records":
+        """Add a record with valid letters as in the file, and return the records."""
+        self.sequences[name] = clean_bytes(letters).decode("ascii")
+        self.lower[name] = sum(letters.count(letter) for letter in _LOWER)
+        return self._replace(ambiguous=self.ambiguous + count_ambiguous_bytes(letters))
 
     def trimmed(self, length: int) -> "Records":
         """Return the records cut to their central `length` bp; `DataError` if some are shorter."""
@@ -51,18 +61,21 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
     Lower case is read as upper case, and IUPAC codes as N. A missing or repeated name is an error; with
     `names`, it gets a number.
     """
-    sequences: dict[str, str] = {}
-    ambiguous = 0
-    for chunk in stream_fasta(path, LONGEST, names):
-        if not chunk.last:
-            raise DataError(
-                f"{path}: record {chunk.contig!r} has more than {LONGEST:,} bp; expected windows, not contigs"
-            )
-        if len(sequences) == _MOST:
-            raise DataError(f"{path}: more than {_MOST:,} records")
-        sequences[chunk.contig] = chunk.sequence
-        ambiguous += chunk.ambiguous
-    return Records(path, sequences, ambiguous)
+    found = Records(path, {}, 0, {})
+    with open_bytes(path) as stream:
+        for name, parts in groupby(parse_fasta(path, stream, names=names), itemgetter(0)):
+            letters, size = [], 0
+            for _, part in parts:
+                letters.append(part)
+                size += len(part)
+                if size > LONGEST:
+                    raise DataError(
+                        f"{path}: record {name!r} has more than {LONGEST:,} bp; expected windows, not contigs"
+                    )
+            if len(found.sequences) == _MOST:
+                raise DataError(f"{path}: more than {_MOST:,} records")
+            found = found.with_record(name, b"".join(letters))
+    return found
 
 
 def common_length(files: Iterable[Records]) -> int:

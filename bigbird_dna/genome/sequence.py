@@ -97,7 +97,12 @@ def count_ambiguous_bytes(raw: bytes) -> int:
 
 
 def clean(text: str, where: str) -> str:
-    """Return `text` in the letters A C G T N, of the same length.
+    """Return `text` in the letters A C G T N, of the same length; see `check_letters`."""
+    return clean_bytes(check_letters(text, where)).decode("ascii")
+
+
+def check_letters(text: str, where: str) -> bytes:
+    """Return the letters of a sequence.
 
     `DataError` names the sequence (`where`), the first invalid letter and its 1-based position.
     """
@@ -107,7 +112,7 @@ def clean(text: str, where: str) -> str:
     if bad is not None:
         what = describe_bad_letter(raw[bad]) if text[bad].isascii() else f"{text[bad]!r} is not a DNA letter"
         raise DataError(f"{where}: position {bad + 1}: {what}")
-    return clean_bytes(raw).decode("ascii")
+    return raw
 
 
 def reverse_complement(sequence: str) -> str:

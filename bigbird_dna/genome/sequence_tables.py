@@ -18,7 +18,7 @@ from bigbird_dna.disk.foreign import read_frame
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import RecordNames, check_name, quoted
 from bigbird_dna.genome.records import LONGEST, Records
-from bigbird_dna.genome.sequence import clean, count_ambiguous_bytes
+from bigbird_dna.genome.sequence import check_letters
 from bigbird_dna.genome.splits import Split
 
 # Names of splits in columns and file names. Published sets differ.
@@ -57,8 +57,7 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
     names, splits = RecordNames(), dict[str, Split]()
-    parts: tuple[dict[str, str], dict[str, str]] = {}, {}  # negatives, positives
-    ambiguous = 0
+    parts = [Records(paths[0], {}, 0, {}) for _ in range(2)]  # negatives, positives
     for path in paths:
         for where, text, label, split, name in _cells(path, columns):
             if not text or len(text) > LONGEST:
@@ -66,17 +65,17 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
             if label.lower() not in _CLASSES:
                 raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1")
             known_as = names.add(check_name(name, "the name", where))
-            parts[_CLASSES[label.lower()]][known_as] = clean(text, where)
-            ambiguous += count_ambiguous_bytes(text.encode())
+            number = int(_CLASSES[label.lower()])
+            parts[number] = parts[number].with_record(known_as, check_letters(text, where))
             if split is not None:
                 splits[known_as] = split
     if len(splits) not in (0, len(names.used)):
         raise DataError(f"{paths[0]}: some rows or files have a split, others have none")
-    negatives, positives = (Records(paths[0], part, 0) for part in parts)
+    negatives, positives = parts
     for part, label in ((negatives, "0"), (positives, "1")):
         if not part.sequences:
             raise DataError(f"{paths[0]}: no sequence has label {label}")
-    return LabeledTable(positives._replace(ambiguous=ambiguous), negatives, splits or None)
+    return LabeledTable(positives, negatives, splits or None)
 
 
 def _cells(path: Path, columns: TableColumns) -> Iterator[tuple[str, str, str, Split | None, str]]:

@@ -91,12 +91,11 @@ def resource(name: str) -> str:
 
 def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
     """Render an HTML page from a template; all `values` are escaped, and missing names raise an error."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "loader": FunctionLoader(resource)}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, **options)
     environment.filters |= filters or {}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     sheets = Markup(resource("page.css") + resource(style))
