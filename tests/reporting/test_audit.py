@@ -48,9 +48,7 @@ def changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
 def test_nothing_is_found_in_a_clean_set(seed: int, tmp_path: Path) -> None:
     conclusions, table = audited(clean(seed), tmp_path)
     assert len(conclusions) == 1 and table["finding"].isna().all()
-    assert (
-        table.loc[["copies of another sequence", "sequences similar to another one"], "sequences"].sum() == 0
-    )
+    assert table.loc[[COPIES, ALIKE], "sequences"].sum() == 0
     assert table["auroc"].dropna().between(0.35, 0.75).all()
 
 
