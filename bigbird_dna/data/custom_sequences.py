@@ -102,7 +102,7 @@ def read_given(
     data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns
 ) -> SequenceFiles:
     """Read FASTA files, or tables with both classes; records without a name of their own get a number."""
-    positives, names = data[0], RecordNames()
+    positives = data[0]
     sources = {sequence_role(number): path for number, path in enumerate(data)}
     more = {"negatives": negatives, "splits": splits}
     sources |= {role: path for role, path in more.items() if path is not None}
@@ -121,6 +121,7 @@ def read_given(
         if negatives is not None:
             check_names(*files)
         return SequenceFiles(files, read_splits(splits), str(splits), sources)
+    names = RecordNames()
     files = [read_records(path, names) for path in given]
     if changed := names.changed:
         log(
@@ -161,8 +162,9 @@ def prepare_sequences(
     names = [*records]
     log(f"comparing {len(names):,} sequences of {length:,} bp")
     groups = similar_groups([*records.values()], options.similarity)
-    chosen = divide(groups, positive, options.seed)
-    if table is not None:
+    if table is None:
+        chosen = divide(groups, positive, options.seed)
+    else:
         # Excluded records may be in the table or not.
         kept = {name: split for name, split in table.items() if name not in left_out}
         chosen = with_validation(look_up(names, kept, where), groups, positive, options.seed)

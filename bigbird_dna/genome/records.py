@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,19 +28,20 @@ _LISTED = 3
 _LOWER = [bytes([letter]) for letter in b"acgtnrykmswbdhv"]
 
 
-class Records(NamedTuple):
-    """The records of a FASTA file, in file order, in A C G T N."""
+@dataclass
+class Records:
+    """Records of a file, in file order, in A C G T N."""
 
     path: Path
-    sequences: dict[str, str]  # by name
-    ambiguous: int  # number of IUPAC codes in the file; they are N in the sequences
-    lower: dict[str, int]  # number of lower-case letters by name
+    sequences: dict[str, str] = field(default_factory=dict)  # by name
+    lower: dict[str, int] = field(default_factory=dict)  # number of lower-case letters by name
+    ambiguous: int = 0  # number of IUPAC codes in the file; they are N in the sequences
 
-    def with_record(self, name: str, letters: bytes) -> "Records":
-        """Add a record with valid letters as in the file, and return the records."""
+    def add(self, name: str, letters: bytes) -> None:
+        """Add a record with valid letters as in the file."""
         self.sequences[name] = clean_bytes(letters).decode("ascii")
         self.lower[name] = sum(letters.count(letter) for letter in _LOWER)
-        return self._replace(ambiguous=self.ambiguous + count_ambiguous_bytes(letters))
+        self.ambiguous += count_ambiguous_bytes(letters)
 
     def trimmed(self, length: int) -> "Records":
         """Return the records cut to their central `length` bp; `DataError` if some are shorter."""
@@ -52,7 +54,7 @@ class Records(NamedTuple):
         for name, sequence in self.sequences.items():
             start = (len(sequence) - length) // 2
             cut[name] = sequence[start : start + length]
-        return self._replace(sequences=cut)
+        return replace(self, sequences=cut)
 
 
 def read_records(path: Path, names: RecordNames | None = None) -> Records:
@@ -61,7 +63,7 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
     Lower case is read as upper case, and IUPAC codes as N. A missing or repeated name is an error; with
     `names`, it gets a number.
     """
-    found = Records(path, {}, 0, {})
+    found = Records(path)
     with open_bytes(path) as stream:
         for name, parts in groupby(parse_fasta(path, stream, names=names), itemgetter(0)):
             letters, size = [], 0
@@ -74,7 +76,7 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
                     )
             if len(found.sequences) == _MOST:
                 raise DataError(f"{path}: more than {_MOST:,} records")
-            found = found.with_record(name, b"".join(letters))
+            found.add(name, b"".join(letters))
     return found
 
 
@@ -120,17 +122,21 @@ class Copies(NamedTuple):
     across: list[tuple[str, str]]  # one record is positive, the other negative
 
 
+def first_copies(sequences: Iterable[str]) -> list[int]:
+    """Return the number of the first sequence that is the same as each one, on either strand."""
+    first: dict[str, int] = {}
+    keys = (min(sequence, reverse_complement(sequence)) for sequence in sequences)
+    return [first.setdefault(key, row) for row, key in enumerate(keys)]
+
+
 def find_copies(positives: Mapping[str, str], negatives: Mapping[str, str]) -> Copies:
     """Return pairs of records with the same sequence on either strand; each later record is in one pair."""
-    copies = Copies([], [])
-    first: dict[str, tuple[str, bool]] = {}
-    for is_positive, records in ((True, positives), (False, negatives)):
-        for name, sequence in records.items():
-            earlier, theirs = first.setdefault(
-                min(sequence, reverse_complement(sequence)), (name, is_positive)
-            )
-            if earlier != name:
-                (copies.within if theirs == is_positive else copies.across).append((earlier, name))
+    copies, count = Copies([], []), len(positives)
+    names, texts = [*positives, *negatives], [*positives.values(), *negatives.values()]
+    for row, first in enumerate(first_copies(texts)):
+        if first != row:
+            kind = copies.within if (first < count) == (row < count) else copies.across
+            kind.append((names[first], names[row]))
     return copies
 
 

@@ -57,7 +57,7 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
     names, splits = RecordNames(), dict[str, Split]()
-    parts = [Records(paths[0], {}, 0, {}) for _ in range(2)]  # negatives, positives
+    negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
     for path in paths:
         for where, text, label, split, name in _cells(path, columns):
             if not text or len(text) > LONGEST:
@@ -65,13 +65,11 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
             if label.lower() not in _CLASSES:
                 raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1")
             known_as = names.add(check_name(name, "the name", where))
-            number = int(_CLASSES[label.lower()])
-            parts[number] = parts[number].with_record(known_as, check_letters(text, where))
+            parts[_CLASSES[label.lower()]].add(known_as, check_letters(text, where))
             if split is not None:
                 splits[known_as] = split
     if len(splits) not in (0, len(names.used)):
         raise DataError(f"{paths[0]}: some rows or files have a split, others have none")
-    negatives, positives = parts
     for part, label in ((negatives, "0"), (positives, "1")):
         if not part.sequences:
             raise DataError(f"{paths[0]}: no sequence has label {label}")

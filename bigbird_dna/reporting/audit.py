@@ -19,7 +19,8 @@ from bigbird_dna.data.custom_sequences import SequenceFiles, read_given
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement
+from bigbird_dna.genome.records import first_copies
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.metrics.auroc import Estimate, auroc
@@ -60,7 +61,7 @@ class AuditedSet(NamedTuple):
         if min(count, len(sequences) - count) < _LEAST:
             raise DataError(f"{where}: an audit needs at least {_LEAST} sequences of each class")
         letters = {**positives.lower, **negatives.lower}
-        lower = np.array([letters.get(name, 0) / len(text) for name, text in sequences.items()])
+        lower = np.array([letters[name] / len(text) for name, text in sequences.items()])
         labels = np.repeat([1, 0], [count, len(sequences) - count])
         splits = None
         if given.splits is not None:
@@ -87,7 +88,7 @@ def audit_dataset(
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
     audited = AuditedSet.of(read_given(data, negatives, splits, columns), str(data[0]))
     groups = similar_groups(audited.sequences, SIMILAR)
-    copies = _copies(audited.sequences)
+    copies = np.array(first_copies(audited.sequences), np.int64)
     checks = [*_balance(audited), *_similarity(audited, groups, copies), *_features(audited, groups, seed)]
     table = pd.DataFrame(checks, columns=AUDIT.names)
     found = [f"{one.finding[:1].upper()}{one.finding[1:]}." for one in checks if one.finding]
@@ -127,13 +128,6 @@ def _balance(audited: AuditedSet) -> Iterator[Check]:
             inside = own & (np.array(audited.splits) == split)
             fault = "" if inside.any() else f"split {split!r} has no {name} sequence"
             yield Check(f"{name} sequences, {split or 'no split'}", int(inside.sum()), finding=fault)
-
-
-def _copies(sequences: Sequence[str]) -> NDArray[np.int64]:
-    """Return the index (N,) of the first sequence that is the same, on either strand."""
-    first: dict[str, int] = {}
-    found = [first.setdefault(min(text, reverse_complement(text)), row) for row, text in enumerate(sequences)]
-    return np.array(found, np.int64)
 
 
 def _similarity(audited: AuditedSet, groups: NDArray[np.int64], copies: NDArray[np.int64]) -> Iterator[Check]:
