@@ -148,11 +148,20 @@ def sequence_args(config: Config) -> list[str]:
         "similarity": sequences.min_shared_kmers,
         "seed": config.seed,
     }
-    if is_table(sequences.data[0]):
+    if is_table(sequences.files[0]):
         names = ("sequence", "label", "split")
         values |= {f"{name}-column": getattr(sequences, f"{name}_column") for name in names}
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
+
+
+def labeled_sequence_args(config: Config) -> list[str]:
+    """Return the options of `finetune-sequences` on its files that the configuration sets."""
+    labeled = config.sequences
+    names = ("task", "sequence_column", "split_column")
+    values = {name.replace("_", "-"): getattr(labeled, name) for name in names}
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    return options + [f"--label-column={name}" for name in labeled.label_columns]
 
 
 def simulated_test_contigs(config: Config) -> list[str]:

@@ -12,10 +12,10 @@ from bigbird_dna.config import (
     STAGES,
     AblationConfig,
     ChromatinTrainingConfig,
+    ClassifierConfig,
     Config,
     EncoderConfig,
     PretrainingConfig,
-    PromoterModelConfig,
     RunPaths,
     Section,
     complete,
@@ -234,13 +234,14 @@ def test_shipped_configurations_fit_the_schema_that_they_name(path: Path) -> Non
 # Stages
 
 TRAINED = {"pretraining", "promoters", "chromatin"}
+MODELS = {*TRAINED, "sequences"}
 READERS: dict[str, set[str]] = {
     "chromatin.data.valid_regions": {"tokens", "chromatin-data", "chromatin"},
     "chromatin.data.test_regions": {"tokens", "chromatin-data", "chromatin"},
-    "seed": {*TRAINED, "tokens", "windows", "promoter-baseline", "chromatin-data"},
+    "seed": {*MODELS, "tokens", "windows", "promoter-baseline", "chromatin-data"},
     "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
-    "tokens": {"tokens", "pretraining"},
-    "encoder": {*TRAINED, "attention"},
+    "tokens": {"tokens", "pretraining", "sequences"},
+    "encoder": {*MODELS, "attention"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows"},
     "promoters.windows": {"windows", "promoters"},
@@ -259,6 +260,10 @@ READERS: dict[str, set[str]] = {
     "chromatin.evaluation.baseline_kmer": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation.baseline_dyads": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation": {"chromatin-evaluation"},
+    **{
+        f"sequences.{key}": {"sequences"}
+        for key in ("min_shared_kmers", "both_strands", "model", "training", "baselines", "evaluation")
+    },
     "long_range_arena": {"long-range"},
     "byte_lm": {"density"},
 }
@@ -272,8 +277,9 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
     assert isinstance(after, Config)
     changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
     readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
-    # The page of a run shows nothing of targets of their own.
-    shown = set() if key in ("results", "data_dir", "long_range_arena", "byte_lm") else {"report"}
+    # The page of a run shows nothing of targets of their own, or of models with a page of their own.
+    apart = ("results", "data_dir", "long_range_arena", "byte_lm")
+    shown = set() if key in apart or key.startswith("sequences.") else {"report"}
     assert changed == (readers[0] if readers else set()) | shown
 
 
@@ -318,6 +324,7 @@ def test_keys_of_no_stage() -> None:
         "": "results data_dir num_gpus simulation.megabases splits.similarity_strata pretraining_study",
         "promoters.": "source sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",
+        "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "chromatin.shards.": "data predictions variants",
         "example_scan.": "stride negative_set max_megabases shards",
@@ -351,7 +358,7 @@ def test_what_decides_weights() -> None:
     """A training goes on from its checkpoint only if these are the same."""
     aside = {
         kind: set(kind().model_dump()) - set(kind().deciding())
-        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig, EncoderConfig)
+        for kind in (PretrainingConfig, ChromatinTrainingConfig, ClassifierConfig, EncoderConfig)
     }
     all_trainings = {
         *("evaluate_every", "checkpoint_every", "grad_accumulation", "precision"),
@@ -360,7 +367,7 @@ def test_what_decides_weights() -> None:
     assert aside == {
         PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
         ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
-        PromoterModelConfig: {"views"},
+        ClassifierConfig: {"views"},
         EncoderConfig: {"attention_backend", "gradient_checkpointing"},
     }
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from bigbird_dna.baselines.markov import known_before, words_ending
 from bigbird_dna.console import log
 from bigbird_dna.genome import sequence
 from bigbird_dna.genome.sequence import UNKNOWN, canonical_kmers
+from bigbird_dna.training.losses import LabelLoss
 
 # Axes: N windows, L bases of a window, F features, T tracks.
 
@@ -68,16 +68,17 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
 
 def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
     """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
-    canonical = canonical_kmers(k)
-    parts = []
-    for size in sizes:
-        cut = [window[(len(window) - size) // 2 :][:size] for window in windows]
-        counts = kmer_frequencies(cut, k)
-        folded = np.zeros((len(cut), canonical.max() + 1), np.float32)
-        for kmer, column in enumerate(canonical):
-            folded[:, column] += counts[:, kmer]
-        parts.append(folded)
-    return np.concatenate(parts, axis=1)
+    cuts = ([window[(len(window) - size) // 2 :][:size] for window in windows] for size in sizes)
+    return np.concatenate([both_strand_frequencies(cut, k) for cut in cuts], axis=1)
+
+
+def both_strand_frequencies(sequences: Sequence[str], k: int) -> NDArray[np.float32]:
+    """Frequency of each k-mer or its reverse complement, `canonical_kmers`; (N, F)."""
+    canonical, counts = canonical_kmers(k), kmer_frequencies(sequences, k)
+    folded = np.zeros((len(sequences), canonical.max() + 1), np.float32)
+    for kmer, column in enumerate(canonical):
+        folded[:, column] += counts[:, kmer]
+    return folded
 
 
 def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -86,13 +87,15 @@ def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class KmerTracks:
-    """Logistic regressions with an L2 penalty on standardized features, one per track, fitted simultaneously.
+    """Regressions with an L2 penalty on standardized features, one per output, fitted simultaneously.
 
-    The penalty of each track is the one of `TRACK_PENALTIES` with the lowest loss on validation windows (the
-    strongest, if the track has no positives there).
+    By default, outputs are the log-odds of tracks; `loss` sets another kind of labels. The penalty of each
+    output (of all classes together) is the one of `TRACK_PENALTIES` with the lowest loss on validation
+    windows (the strongest, if a track has no positives there).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loss: LabelLoss = LabelLoss()) -> None:  # noqa: B008 - immutable
+        self.loss = loss
         self.penalties: NDArray[np.float64] = np.empty(0)
         self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
@@ -104,20 +107,23 @@ class KmerTracks:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
         features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
         labels, valid = (torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid))
+        kind = self.loss.kind
         self.mean, self.scale = features.mean(0), features.std(0).clamp_min(1e-8)
         features = (features - self.mean) / self.scale
         held_out = (held_out - self.mean) / self.scale
         tracks = labels.shape[1]
         weight = torch.zeros(features.shape[1], tracks)
-        bias = torch.logit(labels.mean(0).clamp(1e-6, 1 - 1e-6))
+        bias = torch.zeros(tracks)
+        if kind != "regression":
+            bias = torch.logit(labels.mean(0).clamp(1e-6, 1 - 1e-6))
         best = torch.full((tracks,), torch.inf)
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
         for penalty in TRACK_PENALTIES:  # strongest first; each fit is initialized with the previous one
-            weight, bias = _fitted_tracks(features, labels, weight, bias, penalty)
-            logits = held_out @ weight + bias
-            loss = F.binary_cross_entropy_with_logits(logits, valid, reduction="none").mean(0)
-            loss = torch.where(valid.sum(0) > 0, loss, torch.inf)
+            weight, bias = _fitted_tracks(features, labels, weight, bias, penalty, self.loss)
+            loss = self.loss.terms(held_out @ weight + bias, valid).mean(0).expand(tracks)
+            if kind == "multilabel":
+                loss = torch.where(valid.sum(0) > 0, loss, torch.inf)
             better = loss < best
             if penalty == TRACK_PENALTIES[0]:
                 better |= torch.isinf(loss)
@@ -141,7 +147,7 @@ class KmerTracks:
 
 
 def _fitted_tracks(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float, losses: LabelLoss
 ) -> tuple[Tensor, Tensor]:
     weight = weight.clone().requires_grad_()
     bias = bias.clone().requires_grad_()
@@ -151,7 +157,7 @@ def _fitted_tracks(
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        fit = F.binary_cross_entropy_with_logits(x @ weight + bias, y, reduction="sum") / len(x)
+        fit = losses.terms(x @ weight + bias, y).sum() / len(x)
         total = fit + penalty / 2 * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total

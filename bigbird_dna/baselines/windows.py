@@ -39,7 +39,8 @@ class TextWindows:
     """Windows in memory: N sequences with labels (N, T), or (N,) for T = 1."""
 
     def __init__(self, sequences: Sequence[str], labels: ArrayLike) -> None:
-        table = np.asarray(labels).astype(np.uint8)
+        table = np.asarray(labels)
+        table = table.astype(np.uint8) if table.dtype.kind in "bi" else table
         self._sequences = list(sequences)
         self._labels = table[:, None] if table.ndim == 1 else table
         if len(self._labels) != len(self._sequences):

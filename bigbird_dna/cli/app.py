@@ -31,6 +31,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "audit-dataset": "cli.homology.audit_dataset",
         "simulate": "cli.prepare.simulate",
         "pretrain": "cli.training.pretrain",
+        "finetune-sequences": "cli.training.finetune_sequences",
         "finetune-promoter": "cli.training.finetune_promoter",
         "finetune-chromatin": "cli.training.finetune_chromatin",
     },

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
+from importlib.resources import as_file, files
 from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from pathlib import Path
@@ -23,6 +24,9 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
+
+USUAL_CONFIG = "sequences.yaml"
+"""The configuration, among the package's resources, of commands that are called without one."""
 
 RESULTS = RunPaths(Path("RESULTS"))
 """The files of a run as shown in help texts."""
@@ -198,6 +202,9 @@ LABEL_COLUMN = option("label", "NAME", "Column of a table with the labels.", "",
 SPLIT_COLUMN = option(
     "split", "NAME", "Column of a table with the splits, if it has one.", "", "--split-column"
 )
+LABEL_COLUMNS = option(
+    [], "NAME", "Column of a table with labels; repeatable.", "label, or label_0, label_1 …", "--label-column"
+)
 WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
 CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
 
@@ -309,11 +316,12 @@ def runs(
     return declare
 
 
-def trains(work: str, **usual: Usual) -> Callable[[Command], Command]:
+def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], Command]:
     """Make a command from its declaration: it trains `work`, a task given by module and name.
 
     The task receives the configuration as `run` and the other arguments by name; omitted arguments are
-    replaced as in `runs`. The options `TRAINING` are appended to the signature.
+    replaced as in `runs`. The first process calls `then`, a function given by module and name, with the
+    written directory. The options `TRAINING` are appended to the signature.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
@@ -338,6 +346,9 @@ def trains(work: str, **usual: Usual) -> Callable[[Command], Command]:
                 if "reference" in given:
                     given["reference"] = Reference(given["reference"])
                 train(getattr(import_module(module), name)(run=run, **given), output, checkpoints, here)
+                if then and here.is_first:
+                    module_of, _, function = f"bigbird_dna.{then}".rpartition(".")
+                    getattr(import_module(module_of), function)(output)
 
         return _with_signature(command, parameters)
 
@@ -352,8 +363,13 @@ def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Comman
 
 def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "RunConfig":
     """Return the configuration of a command, and replace omitted arguments by the values of its run."""
-    settings, paths = read_run(given["config"], given.pop("overrides", None))
-    for key in (key for key, value in given.items() if value is None):
+    overrides = given.pop("overrides", None)
+    if given["config"] is None:
+        with as_file(files("bigbird_dna.resources").joinpath(USUAL_CONFIG)) as path:
+            settings, paths = read_run(path, overrides)
+    else:
+        settings, paths = read_run(given["config"], overrides)
+    for key in (key for key, value in given.items() if value is None and key != "config"):
         place: Any = getattr(declared[key], "run_path", None)
         if key in usual or place is not None:
             given[key] = usual[key](settings, given) if key in usual else paths.results / place

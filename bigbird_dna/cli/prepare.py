@@ -200,7 +200,7 @@ def prepare_sequences(
     options = SequenceOptions(
         tuple(negative_set or ()), negatives_per_positive, length, upstream, similarity, seed
     )
-    columns = TableColumns(sequence_column, label_column, split_column)
+    columns = TableColumns(sequence_column, (label_column,), split_column)
     build(data, output, options, negatives=negatives, splits=splits, columns=columns)
 
 

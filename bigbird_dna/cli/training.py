@@ -141,6 +141,63 @@ def finetune_promoter(
     """
 
 
+def _checkpoints_beside(_: "RunConfig", given: opt.Given) -> Path:
+    output: Path = given["output"]
+    return output.with_name(f"{output.name}.checkpoints")
+
+
+@trains(
+    "finetuning.sequences.LabeledSequenceTask",
+    then="reporting.sequences.report_model",
+    checkpoints=_checkpoints_beside,
+)
+def finetune_sequences(
+    data: list[Path] = argument(
+        "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.",
+        "DATA...",
+    ),
+    output: Path = output(..., "MODEL_DIR", "Model directory to write."),
+    negatives: Path | None = option(None, "FASTA", "Negatives of a FASTA of positives."),
+    splits: Path | None = option(
+        None, "TSV", "Record and split (train, valid or test) of FASTA records.", "by similar sequences"
+    ),
+    task: str | None = option(
+        None, "binary|multiclass|multilabel|regression", "Kind of the labels.", "found from the labels"
+    ),
+    both_strands: bool = option(
+        False, None, "The sequences have no direction: read both strands.", "", "--both-strands"
+    ),
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    label_columns: list[str] = opt.LABEL_COLUMNS,
+    split_column: str = opt.SPLIT_COLUMN,
+    tokenizer_path: Path | None = option(
+        None, "FILE", "DNA tokenizer.", "trained on the training sequences", "--tokenizer"
+    ),
+    pretrained: Path | None = option(
+        None, "MODEL_DIR", "Pretrained model to fine-tune.", "random weights", "--pretrained"
+    ),
+    config: Path | None = option(
+        None,
+        "CONFIG",
+        "Configuration (YAML), of which the sections sequences, encoder and tokens are read.",
+        "a small model",
+    ),
+    overrides: list[str] | None = opt.OVERRIDES,
+) -> None:
+    """Train a model of labeled sequences, and compare it with baselines on held-out sequences.
+
+    Tables have a row per sequence, with columns sequence and label, or label_0, label_1 and so on. Labels are
+    0 and 1, names of classes, or numbers. A table can have a column split; or each table is a split by its
+    name, such as train.csv, dev.csv and test.csv. Otherwise, similar sequences are in the same split.
+
+    MODEL_DIR contains the model for score-sequences, report.html and metrics.tsv with the test results of the
+    model, regressions on k-mers and on composition, a convolutional network, and a control trained on
+    shuffled labels. Resumes and stops like pretrain.
+
+    Example: bigbird-dna finetune-sequences train.csv dev.csv test.csv -o model
+    """
+
+
 @runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
 def calibrate_promoter(
     path: Path = opt.MODEL_DIRECTORY,

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config.promoters import NEGATIVE_SETS as NEGATIVE_SETS
     from bigbird_dna.config.promoters import PARTED_SETS as PARTED_SETS
     from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
+    from bigbird_dna.config.promoters import ClassifierConfig as ClassifierConfig
     from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
-    from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
     from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
     from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
     from bigbird_dna.config.promoters import control_name as control_name
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from bigbird_dna.config.run import stage_text as stage_text
     from bigbird_dna.config.run import stage_values as stage_values
     from bigbird_dna.config.section import Section as Section
+    from bigbird_dna.config.sequences import LABEL_KINDS as LABEL_KINDS
+    from bigbird_dna.config.sequences import LabelKind as LabelKind
+    from bigbird_dna.config.sequences import SequencesConfig as SequencesConfig
+    from bigbird_dna.config.sequences import SequenceTrainingConfig as SequenceTrainingConfig
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
     from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
@@ -60,7 +64,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config.training import TrainingConfig as TrainingConfig
 
 _MODULES = (
-    "run reading network mechanisms experiments long_range promoters chromatin training data section paths"
+    "run reading network mechanisms experiments long_range sequences promoters chromatin training data "
+    "section paths"
 )
 
 if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names

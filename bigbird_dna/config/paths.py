@@ -46,6 +46,7 @@ class RunPaths:
     sequences = _Place("promoters/sequences.fa.gz")
     training_sequences = _Place("promoters/training.fa.gz")
     test_sequences = _Place("promoters/test.fa.gz")
+    sequence_model = _Place("models/sequences")
     scored_contig = _Place("scores/contig.fa.gz")
 
     deepsea_bundle = _Place("chromatin/bundle")

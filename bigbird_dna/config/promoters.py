@@ -46,7 +46,35 @@ def is_table(name: str) -> bool:
     return table_kind(name) in SEPARATORS
 
 
-class PromoterSequencesConfig(Section):
+class SequenceFilesConfig(Section):
+    """How files of labeled sequences are read and split."""
+
+    sequence_column: str = field("sequence", "column of tables with the sequences")
+    split_column: str = field("split", "column of tables with the splits, if they have one")
+    negatives: FileName | None = field(None, "FASTA of the negatives of a FASTA of positives; none: no such")
+    splits: FileName | None = field(None, "TSV of record and split; none: by groups of similar sequences")
+    min_shared_kmers: float = field(
+        0.2, "minimum fraction of shared k-mers of similar sequences, which get the same split", gt=0, le=1
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The tables, or the FASTA file of positives."""
+        raise NotImplementedError
+
+    def _faults(self) -> Iterator[str]:
+        tables = [*map(is_table, self.files)]
+        if not tables:
+            return
+        if self.negatives in self.files:
+            yield f"positives and negatives are the same file {self.negatives!r}"
+        elif all(tables) and (self.negatives or self.splits):
+            yield f"{self.files[0]!r} is a table, which contains the negatives and the splits"
+        elif len(tables) > 1 and not all(tables):
+            yield "the data must be one FASTA file, or one or several tables"
+
+
+class PromoterSequencesConfig(SequenceFilesConfig):
     """Positives, and optionally negatives, as custom sequences instead of loci on a genome."""
 
     positives: FileName | tuple[FileName, ...] = Field(
@@ -54,31 +82,14 @@ class PromoterSequencesConfig(Section):
         "sequences with labels 0 and 1",
         min_length=1,
     )
-    sequence_column: str = field("sequence", "column of tables with the sequences")
     label_column: str = field("label", "column of tables with the labels")
-    split_column: str = field("split", "column of tables with the splits, if they have one")
-    negatives: FileName | None = field(None, "FASTA of the negative set `user`; none: no such set")
-    splits: FileName | None = field(None, "TSV of record and split; none: by groups of similar sequences")
     length: int | None = field(
         None, "trim sequences to this length around their center, bp; none: all must have one length", ge=20
     )
-    min_shared_kmers: float = field(
-        0.2, "minimum fraction of shared k-mers of similar sequences, which get the same split", gt=0, le=1
-    )
 
     @property
-    def data(self) -> tuple[str, ...]:
-        """The files of `positives`."""
+    def files(self) -> tuple[str, ...]:
         return (self.positives,) if isinstance(self.positives, str) else self.positives
-
-    def _faults(self) -> Iterator[str]:
-        tables = [*map(is_table, self.data)]
-        if self.negatives in self.data:
-            yield f"positives and negatives are the same file {self.negatives!r}"
-        elif all(tables) and (self.negatives or self.splits):
-            yield f"positives {self.data[0]!r} is a table, which contains the negatives and the splits"
-        elif len(tables) > 1 and not all(tables):
-            yield "positives must be one FASTA file, or one or several tables"
 
 
 class PromoterWindowsConfig(Section):
@@ -130,8 +141,8 @@ class PromoterWindowsConfig(Section):
             yield "a window must have at least 20 bp: negatives are made from 20 parts of promoters"
 
 
-class PromoterModelConfig(StartConfig):
-    """The promoter classifier."""
+class ClassifierConfig(StartConfig):
+    """A model whose input is a whole sequence."""
 
     pooling: Literal["cls", "mean"] = field(
         "cls", "input of the classifier; cls: the first token; mean: the mean over all tokens"
@@ -142,7 +153,9 @@ class PromoterModelConfig(StartConfig):
     views: Annotated[int, MONITORING] = field(
         1, "tokenizations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
     )
-    base_positions: bool = field(True, "also encode the bases of each token and their offsets from the TSS")
+    base_positions: bool = field(
+        True, "also encode the bases of each token and their offsets in the window, for aligned windows"
+    )
     ensemble: tuple[PromoterMember, ...] = field(
         PROMOTER_MEMBERS,
         "baselines whose log-odds are added to those of the network, with weights fitted to the validation "
@@ -204,7 +217,7 @@ class PromoterConfig(Section):
     )
     num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
-    model: PromoterModelConfig = PromoterModelConfig()
+    model: ClassifierConfig = ClassifierConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
     calibration: PromoterCalibrationConfig = PromoterCalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

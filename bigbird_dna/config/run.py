@@ -17,6 +17,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import DirectoryName, FileName, Section, field
+from bigbird_dna.config.sequences import SequencesConfig
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -47,6 +48,7 @@ class Config(Section):
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
     chromatin: ChromatinConfig = ChromatinConfig()
+    sequences: SequencesConfig = SequencesConfig()
     example_scan: ScoringConfig = ScoringConfig()
     pretraining_study: StudyConfig | None = field(
         None, "comparison of fine-tuning from pretrained and random weights; none: no study"
@@ -72,6 +74,11 @@ class Config(Section):
         return self.promoters.sequences is not None
 
     @property
+    def has_labeled_sequences(self) -> bool:
+        """Whether a model of labeled sequences is trained."""
+        return self.sequences.data is not None
+
+    @property
     def has_unaligned_sequences(self) -> bool:
         """Whether custom sequences are trimmed around their center, so not aligned at the start site."""
         return self.promoters.sequences is not None and self.promoters.sequences.length is not None
@@ -79,7 +86,7 @@ class Config(Section):
     @property
     def has_genome(self) -> bool:
         """Whether there is a genome, simulated or not; custom sequences do not need one."""
-        return self.genome.reference is not None or not self.has_sequences
+        return self.genome.reference is not None or not (self.has_sequences or self.has_labeled_sequences)
 
     @property
     def is_simulated(self) -> bool:
@@ -99,7 +106,8 @@ class Config(Section):
     @property
     def has_pretraining(self) -> bool:
         """Whether an encoder is pretrained; without promoters, only if chromatin or a study needs it."""
-        wanted = self.has_promoters or self.chromatin.model.initial == "pretrained"
+        labeled = self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
+        wanted = self.has_promoters or labeled or self.chromatin.model.initial == "pretrained"
         return self.has_genome and (wanted or self.studies("pretrained"))
 
     def studies(self, start: StudyStart) -> bool:
@@ -134,8 +142,8 @@ class Config(Section):
 
     def _faults_of_targets(self) -> Iterator[str]:
         windows = self.promoters.windows
-        if not self.has_promoters and not self.has_chromatin:
-            yield "promoters.source and chromatin.data.tracks are both null: set at least one"
+        if not (self.has_promoters or self.has_chromatin or self.has_labeled_sequences):
+            yield "promoters.source, chromatin.data.tracks and sequences.data are null: set at least one"
         if self.has_genome:
             yield from self._faults_of_held_out()
         else:
@@ -219,16 +227,17 @@ class Config(Section):
         for key in ("exclude", "valid", "test"):
             if getattr(genome, key):
                 yield (
-                    f"genome.{key} must be empty: there is no genome with promoters.sequences and without "
+                    f"genome.{key} must be empty: there is no genome with custom sequences and without "
                     "genome.reference"
                 )
         if self.has_chromatin:
-            yield "chromatin.data.tracks needs genome.reference in addition to promoters.sequences"
-        if self.promoters.model.initial == "pretrained":
-            yield (
-                "promoters.model.initial 'pretrained' needs genome.reference for pretraining; without it, "
-                "use 'random'"
-            )
+            yield "chromatin.data.tracks needs genome.reference in addition to custom sequences"
+        for name, there in (("promoters", self.has_sequences), ("sequences", self.has_labeled_sequences)):
+            if there and getattr(self, name).model.initial == "pretrained":
+                yield (
+                    f"{name}.model.initial 'pretrained' needs genome.reference for pretraining; without it, "
+                    "use 'random'"
+                )
 
 
 # Maximum bytes of a stage's file, which is an argument of a command: the kernel accepts 128 KiB.
@@ -249,6 +258,17 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("seed", "genome", "encoder"),
         *("promoters.windows", "promoters.model", "promoters.training", "promoters.evaluation.baseline_kmer"),
         *("promoters.calibration.method", "promoters.calibration.negatives"),
+    ),
+    "sequences": (
+        *(
+            "seed",
+            "encoder",
+            "tokens",
+            "sequences.min_shared_kmers",
+            "sequences.both_strands",
+            "sequences.model",
+        ),
+        *("sequences.training", "sequences.baselines", "sequences.evaluation"),
     ),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),

@@ -107,14 +107,10 @@ def read_given(
     more = {"negatives": negatives, "splits": splits}
     sources |= {role: path for role, path in more.items() if path is not None}
     groups = f"{positives}: by groups of similar sequences"
-    if all(is_table(path.name) for path in data):
-        if negatives is not None or splits is not None:
-            raise UsageError(f"{positives} is a table, which contains the negatives and the splits")
+    if are_tables(data, negatives, splits):
         table = read_labeled_tables(data, columns)
         where = groups if table.splits is None else f"{positives}: by the table"
         return SequenceFiles([table.positives, table.negatives], table.splits, where, sources)
-    if len(data) > 1:
-        raise UsageError(f"{data[1]}: give one FASTA file of positives, or several tables")
     given = [path for path in (positives, negatives) if path is not None]
     if splits is not None:  # a table refers to names, so they must be unique
         files = [read_records(path) for path in given]
@@ -129,6 +125,17 @@ def read_given(
             f"their number is added, as in {changed[-1]!r}"
         )
     return SequenceFiles(files, None, groups, sources)
+
+
+def are_tables(data: Sequence[Path], negatives: Path | None, splits: Path | None) -> bool:
+    """Return whether `data` are tables, or a FASTA file; `UsageError` for other files together."""
+    if all(is_table(path.name) for path in data):
+        if negatives is not None or splits is not None:
+            raise UsageError(f"{data[0]} is a table, which contains the negatives and the splits")
+        return True
+    if len(data) > 1:
+        raise UsageError(f"{data[1]}: give one FASTA file of positives, or several tables")
+    return False
 
 
 def prepare_sequences(

@@ -32,7 +32,7 @@ HALF = 0.5
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
 # Names of the predictors that a report compares, in addition to `NETWORK`.
-MODEL, CONTROL = "model", "control"
+MODEL, CONTROL, CNN = "model", "control", "cnn"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"

@@ -1,8 +1,7 @@
 """Training of chromatin models (App. F.3)."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
 from bigbird_dna.config import ChromatinConfig, stage_values
@@ -25,15 +23,15 @@ from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_log_odds, 
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.metrics.auroc import median_auroc
 from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import FinetuningTask
+from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.loop import Batch, Epochs, take_rows
+from bigbird_dna.training.losses import LabelLoss
 from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins per window, T tracks.
@@ -86,6 +84,7 @@ class ChromatinObjective:
         self.bases = PackedReference(reference)
         self.threads = torch.get_num_threads()  # read in this thread: another one makes the batches
         self.config, self.draws = config.training, BinDraws(data, config)
+        self.losses = LabelLoss(positive_weight=self.config.positive_weight)
         self.window, self.positions, self.world = window, positions, world
         self.training = self.draws.training
         self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
@@ -130,10 +129,7 @@ class ChromatinObjective:
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Return the mean cross-entropy over bins and tracks in nats, with positives weighted."""
         logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
-        weight = torch.full((), self.config.positive_weight, device=logits.device)
-        losses = F.binary_cross_entropy_with_logits(
-            logits, batch["labels"].float(), pos_weight=weight, reduction="none"
-        )
+        losses = self.losses.terms(logits, batch["labels"].float())
         return (losses * batch["present"][..., None]).sum() / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
@@ -143,7 +139,7 @@ class ChromatinObjective:
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])
-        return held_out_metrics(logits, labels, self.config.positive_weight)
+        return self.losses.metrics(logits, labels)
 
     def _logits(self, network: nn.Module, bins: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         """Return the logits (n, T) of bins, on one strand."""
@@ -167,25 +163,6 @@ class ChromatinObjective:
             data.labels.rows(rows),
             self.config.positive_weight,
         )
-
-
-def held_out_metrics(
-    logits: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8], positive_weight: float
-) -> dict[str, float]:
-    """Return the mean cross-entropy in nats, with positives weighted, and the median AUROC over tracks, of
-    logits and labels (N, T); NaN for logits that are not finite."""
-    losses = F.binary_cross_entropy_with_logits(
-        torch.from_numpy(logits), torch.from_numpy(labels).float(), pos_weight=torch.tensor(positive_weight)
-    )
-    if not math.isfinite(losses):
-        return {"loss": float(losses), "auroc": math.nan}  # NaN cannot be ranked
-    return {"loss": float(losses), "auroc": median_auroc(labels, logits)}
-
-
-def constant_log_odds(share: npt.NDArray[np.floating], positive_weight: float) -> Tensor:
-    """Return the logits (T,) of the best constant prediction, given the fraction of positives per track."""
-    odds = positive_weight * share / (1 - share).clip(1e-6)
-    return torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log()
 
 
 def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
@@ -220,7 +197,7 @@ def config_for(config: ChromatinConfig, window: int, member: int = 0) -> Chromat
 
 
 @dataclass(eq=False)
-class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
+class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
     """Training of a chromatin model on bins, and its ensemble with k-mer regressions.
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
@@ -336,7 +313,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
         """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
         assert isinstance(network, ChromatinEnsemble)
         share = self.bins.labels.positives(self.learned) / len(self.learned)
-        bias = constant_log_odds(share, self.section.training.positive_weight)
+        bias = LabelLoss(positive_weight=self.section.training.positive_weight).constant(share)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
             self.start.apply(member.encoder)
@@ -368,7 +345,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, float], Members | None]]):
         training = {**trained.effort, "examples": len(self.learned)}
         metrics: dict[str, Any] = {"valid": valid, "training": training}
         if members is not None:
-            metrics["ensemble"] = asdict(members)
+            metrics["ensemble"] = members.stored()
         provenance = {
             "configuration": stage_values(self.run, "chromatin"),
             "member": self.member,

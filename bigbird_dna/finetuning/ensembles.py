@@ -5,8 +5,8 @@ validation windows. All are part of the network's weights: an ensemble is saved 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,88 +14,137 @@ import torch
 
 from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
+from bigbird_dna.baselines.sequences import Labeled
 from bigbird_dna.calibration.maps import log_odds
+from bigbird_dna.config import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK, POSITION
-from bigbird_dna.metrics.auroc import median_auroc
 from bigbird_dna.model.ensemble import EnsembleSum
+from bigbird_dna.training.losses import label_metric
 
 # Axes: N windows or bins, T tracks; 1 for promoters.
 
 KMERS, ENSEMBLE = "kmers", "ensemble"  # further names of members: `NETWORK`, `POSITION`
 
 Floats = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
 class Members:
-    """Weights of the members' log-odds by name, the intercept of their weighted sum, and the AUROC, or median
-    AUROC over tracks, of each member and the ensemble for the rows the weights were fitted to."""
+    """Weights of the members' log-odds by name, the intercept of their weighted sum, and the metric of each
+    member and the ensemble (`label_metric`: AUROC or correlation) for the rows the weights were fitted to."""
 
     weights: Mapping[str, float]
     intercept: float = 0.0
     valid_auroc: Mapping[str, float] = field(default_factory=dict)
+    valid_pearson: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def equal(cls, names: Collection[str]) -> Self:
         """Return weights for the mean of the members' log-odds."""
         return cls(dict.fromkeys(names, 1 / len(names)))
 
-    def measured(self, logits: Mapping[str, Floats], labels: npt.NDArray[np.integer]) -> Self:
-        """Return these weights with the AUROC for log-odds and labels (N, T); also log them."""
+    def stored(self) -> dict[str, Any]:
+        """Return the members as JSON values, without metrics of another kind of labels."""
+        return {name: value for name, value in asdict(self).items() if value != {}}
+
+    def measured(self, logits: Mapping[str, Floats], labels: Labels, kind: LabelKind) -> Self:
+        """Return these weights with the metric for log-odds and labels (N, T); also log them."""
         both = np.sum([weight * logits[name] for name, weight in self.weights.items()], axis=0)
-        found = {name: median_auroc(labels, one) for name, one in {**logits, ENSEMBLE: both}.items()}
+        found = {name: label_metric(kind, one, labels) for name, one in {**logits, ENSEMBLE: both}.items()}
         terms = (f"{weight:.3f} × {name} ({found[name]:.4f})" for name, weight in self.weights.items())
-        log(f"log-odds (AUROC): {' + '.join(terms)} ({found[ENSEMBLE]:.4f} together)")
+        what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
+        log(f"{what}: {' + '.join(terms)} ({found[ENSEMBLE]:.4f} together)")
+        if kind == "regression":
+            return replace(self, valid_pearson=found)
         return replace(self, valid_auroc=found)
 
 
 def fit_members(
-    logits: Mapping[str, Floats], labels: npt.NDArray[np.integer], positive_weight: float | None = None
+    logits: Mapping[str, Floats],
+    labels: Labels,
+    positive_weight: float | None = None,
+    kind: LabelKind = "multilabel",
 ) -> Members:
-    """Fit nonnegative weights of the members' log-odds (N, T) by a logistic regression on labels (N, T).
+    """Fit nonnegative weights of the members' log-odds (N, T) by a regression on labels (N, T).
 
-    A positive label has `positive_weight` times the weight of a negative one; None: both classes have the
-    same weight in total. A penalty as large as the loss of about one label draws weights to equal ones, which
-    are also used without labels of both classes, or if no weight would be above 0.
+    A positive label has `positive_weight` times the weight of a negative one; None: both classes, or all
+    classes of a multiclass label, have the same weight in total. Labels of a regression are standardized. A
+    penalty as large as the loss of about one label draws weights to equal ones, which are also used without
+    different labels, or if no weight would be above 0.
     """
     from scipy.optimize import minimize
-    from scipy.special import expit
 
-    members, y = Members.equal(logits), labels.ravel().astype(np.float64)
-    if not len(y) or y.min() == y.max():
+    members, y = Members.equal(logits), labels.astype(np.float64)
+    if not y.size or y.min() == y.max():
         return members
-    x = np.stack([*(one.ravel() for one in logits.values()), np.ones(len(y))], axis=1).astype(np.float64)
-    of_rows = np.where(y == 1, (1 / y.mean() - 1) if positive_weight is None else positive_weight, 1.0)
-    of_rows /= of_rows.mean()
+    x = np.stack([*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1).astype(np.float64)
+    of_rows = _row_weights(y, positive_weight, kind).ravel()
     prior = np.array([*members.weights.values(), 0.0])
     drawn = prior > 0  # not the intercept
 
     def loss(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         total, apart = x @ values, drawn * (values - prior)
-        losses = np.logaddexp(0, total) - y * total
-        gradient = x.T @ (of_rows * (expit(total) - y)) + apart
-        return float(of_rows @ losses + apart @ apart / 2), gradient
+        losses, slopes = _terms(total.reshape(y.shape), y, kind)
+        gradient = x.T @ (of_rows * slopes.ravel()) + apart
+        return float(of_rows @ losses.ravel() + apart @ apart / 2), gradient
 
     bounds = [(0.0, None)] * len(logits) + [(None, None)]
     *weights, intercept = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds).x.tolist()
     if any(weights):
         members = Members(dict(zip(logits, weights, strict=True)), intercept)
-    return members.measured(logits, labels)
+    return members.measured(logits, labels, kind)
 
 
-class LabeledSequences(Protocol):
-    """Promoter windows with labels (N,)."""
+def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> Floats:
+    """Return weights (N, T) of labels, with the mean 1."""
+    if kind == "regression":
+        return np.ones_like(y)
+    if kind == "multiclass":
+        of_classes = 1 / np.maximum(y.sum(axis=0), 1)
+        of_rows = np.repeat((y @ of_classes)[:, None], y.shape[1], axis=1)
+    else:
+        of_rows = np.where(y == 1, (1 / y.mean() - 1) if positive_weight is None else positive_weight, 1.0)
+    return np.asarray(of_rows / of_rows.mean())
+
+
+def _terms(total: Floats, y: Floats, kind: LabelKind) -> tuple[Floats, Floats]:
+    """Return the losses of outputs (N, T) and their derivatives."""
+    from scipy.special import expit, log_softmax
+
+    if kind == "regression":
+        return (total - y) ** 2 / 2, total - y
+    if kind == "multiclass":
+        logs = log_softmax(total, axis=1)
+        return -y * logs, np.exp(logs) - y
+    return np.logaddexp(0, total) - y * total, expit(total) - y
+
+
+class Regression(Protocol):
+    """A regression fitted to sequences, as an ensemble's member."""
 
     @property
-    def sequences(self) -> list[str]: ...
+    def coefficients(self) -> npt.NDArray[np.floating]:
+        """Log-odds of each feature, and of each output."""
 
     @property
-    def labels(self) -> npt.NDArray[np.uint8]: ...
+    def intercept(self) -> Any:
+        """Log-odds of a sequence without features, a number or (T,)."""
+
+
+def add_members(ensemble: EnsembleSum, fitted: Mapping[str, Regression], members: Members) -> None:
+    """Add fitted regressions to the network of an ensemble, with the members' weights."""
+    ensemble.weight.fill_(members.weights[NETWORK])
+    own = [members.weights[name] * np.asarray(one.intercept) for name, one in fitted.items()]
+    ensemble.intercept.copy_(torch.as_tensor(members.intercept + np.sum(own, axis=0)))
+    for name, part in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
+        if part is not None:
+            part.set_weights(members.weights[name] * fitted[name].coefficients)
 
 
 def add_promoter_members(
-    ensemble: EnsembleSum, learned: LabeledSequences, valid: LabeledSequences | None, alone: Floats, seed: int
+    ensemble: EnsembleSum, learned: Labeled, valid: Labeled | None, alone: Floats, seed: int
 ) -> Members:
     """Fit an ensemble's regressions to the training windows of its network, and the members' weights to
     validation windows, for which `alone` (N,) are the probabilities of the network.
@@ -104,21 +153,15 @@ def add_promoter_members(
     """
     fitted: dict[str, PositionLogistic | KmerLogistic] = {}
     if ensemble.position is not None:
-        fitted[POSITION] = PositionLogistic(seed).fit(learned.sequences, learned.labels)
+        fitted[POSITION] = PositionLogistic(seed).fit(learned.sequences, learned.labels[:, 0])
     if ensemble.kmers is not None:
-        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(learned.sequences, learned.labels)
+        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(learned.sequences, learned.labels[:, 0])
     members = Members.equal((NETWORK, *fitted))
     if valid is not None:
         logits = {NETWORK: log_odds(alone)[:, None]}
         logits |= {name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()}
-        members = fit_members(logits, valid.labels[:, None])
-    ensemble.weight.fill_(members.weights[NETWORK])
-    ensemble.intercept.fill_(
-        members.intercept + sum(members.weights[name] * one.intercept for name, one in fitted.items())
-    )
-    for name, part in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
-        if part is not None:
-            part.set_weights(members.weights[name] * fitted[name].coefficients)
+        members = fit_members(logits, valid.labels, kind="binary")
+    add_members(ensemble, fitted, members)
     return members
 
 

@@ -1,20 +1,16 @@
 """Fine-tuning of the promoter classifier (App. F.2), and its ensemble with regressions."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
+from bigbird_dna.config import PromoterConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
@@ -28,135 +24,21 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
+from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
-from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.base_positions import PaddedBases
-from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import (
-    LoadedPromoterModel,
-    PromoterRows,
-    promoter_probabilities,
-    promoter_rows,
-)
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import FinetuningTask
-from bigbird_dna.training.loop import Batch, Epochs, take_rows
+from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
 
 
-class SplitWindows(NamedTuple):
-    """Windows of one split, in file order."""
-
-    sequences: list[str]
-    labels: npt.NDArray[np.uint8]  # (N,), training labels: random in the control
-    promoter: npt.NDArray[np.bool_]  # (N,), whether the window is a promoter
-    variants: npt.NDArray[np.int64]  # (N,), index among the negatives of one promoter
-
-    def take(self, rows: npt.NDArray[np.integer]) -> Self:
-        """Return the windows at `rows`."""
-        sequences = [self.sequences[index] for index in rows]
-        return type(self)(sequences, *(column[rows] for column in self[1:]))
-
-
-class PromoterDraws:
-    """The training windows of each step, and the bases trimmed from their ends; the same for every network.
-
-    An epoch has each promoter and one of its negatives, which epochs take in turn.
-    """
-
-    def __init__(
-        self, promoter: npt.NDArray[np.bool_], variants: npt.NDArray[np.int64], config: PromoterTrainingConfig
-    ) -> None:
-        self.config = config
-        turns = np.where(promoter, -1, variants)  # promoters (turn -1) are in every epoch
-        sizes = np.bincount(turns[turns >= 0])
-        epoch_size = int((turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
-
-        def epoch(number: int) -> npt.NDArray[np.intp]:
-            return np.flatnonzero((turns < 0) | (turns == number % (turns.max() + 1)))
-
-        self.epochs = Epochs(config.seed, epoch_size, epoch)
-
-    def at(self, step: int, first: int, count: int) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the rows of examples `first … first + count` of a step, and the bases trimmed from each end
-        of their windows."""
-        chosen = self.epochs.indices(step * self.config.batch_size + first, count)
-        rng = np.random.default_rng((self.config.seed, 3, step))
-        cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))
-        return chosen, [(left, right) for left, right in cuts[first : first + count].tolist()]
-
-
 @dataclass(eq=False)
-class PromoterObjective:
-    """Binary cross-entropy of promoters against negatives.
-
-    In training, each draw of a window trims up to `crop_jitter_bp` from each end before tokenization. Token
-    boundaries therefore move, and the network cannot memorize windows by the phase of their tokens.
-    """
-
-    tokenizer: Tokenizer
-    windows: SplitWindows
-    held_out: SplitWindows
-    config: PromoterTrainingConfig
-    settings: PromoterSettings
-    positions: int
-    world: World
-
-    part = staticmethod(take_rows)
-
-    def __post_init__(self) -> None:
-        self.draws = PromoterDraws(self.windows.promoter, self.windows.variants, self.config)
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        chosen, cuts = self.draws.at(step, first, count)
-        rows = self._rows([self.windows.sequences[index] for index in chosen], cuts)
-        ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
-        labels = torch.from_numpy(self.windows.labels[chosen]).float()
-        batch = {"ids": ids, "lengths": lengths, "labels": labels}
-        if rows.bases is not None:
-            bases = rows.bases.padded(range(count), ids.shape[1])
-            batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
-        return batch
-
-    def _rows(self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]) -> PromoterRows:
-        return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": float(len(batch["labels"]))}
-
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Return the mean binary cross-entropy over the global batch, in nats."""
-        bases = None
-        if "base_rows" in batch:
-            bases = PaddedBases(batch["base_rows"], batch["base_starts"]).batch()
-        logits = network(batch["ids"], batch["lengths"], bases=bases)[:, 0].float()
-        loss = F.binary_cross_entropy_with_logits(logits, batch["labels"], reduction="sum")
-        return loss / totals["windows"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return loss and AUROC on validation windows."""
-        batch_size, device = min(64, self.config.batch_size), self.world.device
-
-        def score(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
-            rows = self._rows(sequences, [(0, 0)] * len(sequences))
-            return promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, device)
-
-        scores = self.world.divide(self.held_out.sequences, score)
-        labels = self.held_out.labels
-        right = np.where(labels == 1, scores, 1 - scores)
-        loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
-        # NaN cannot be ranked.
-        return {"loss": loss, "auroc": auroc(labels, scores).value if math.isfinite(loss) else math.nan}
-
-
-@dataclass(eq=False)
-class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
+class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     """Fine-tuning of a promoter classifier on windows; also writes `predictions.parquet` to its directory.
 
     Predictions cover the validation and test windows. With `shuffle_labels`, training labels are random: a
@@ -245,25 +127,26 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         assert isinstance(network, Classifier)
         self.start.apply(network.encoder)
 
-    def objective(self, network: nn.Module, world: World) -> PromoterObjective:
+    def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
         learned, held_out, seed = self._windows().take(self.learned), self._windows("valid"), self.config.seed
         if self.shuffle_labels:
             # Labels are balanced over all windows, as in every epoch: promoters may have several negatives.
             dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learned.labels)) % 2)
-            learned = learned._replace(labels=dealt.astype(np.uint8))
+            learned = learned._replace(labels=dealt[:, None].astype(np.float32))
         count = len(held_out.labels)
         if count > VALIDATION_WINDOWS:
             kept = np.random.default_rng((seed, 5)).choice(count, VALIDATION_WINDOWS, replace=False)
             held_out = held_out.take(kept)
         positions = self.encoder.max_length
-        return PromoterObjective(
+        return ClassifierObjective(
             self.tokenizer, learned, held_out, self.section.training, self.settings, positions, world
         )
 
-    def _windows(self, split: str | None = None) -> SplitWindows:
+    def _windows(self, split: str | None = None) -> ClassifierWindows:
         """Return the windows of a split (None: of all splits) with their true labels."""
         labels, rows = self.windows.labels, self.windows.rows
-        windows = SplitWindows(self.sequences, labels, labels == 1, variants(rows))
+        columns = labels[:, None].astype(np.float32), labels == 1, variants(rows)
+        windows = ClassifierWindows(self.sequences, *columns)
         if split is None:
             return windows
         return windows.take(np.flatnonzero(rows["split"].to_numpy() == split))
@@ -274,7 +157,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
         model, world = self.model(trained), trained.world
-        assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, PromoterObjective)
+        assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, ClassifierObjective)
         probabilities = partial(model.window_probabilities, batch_size=64, device=world.device.type)
 
         def predict(windows: list[str]) -> npt.NDArray[np.float32]:
@@ -308,7 +191,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
         if members is not None:
-            metrics["ensemble"] = asdict(members)
+            metrics["ensemble"] = members.stored()
         calibration = fit_predictions(predictions, self.section.calibration.method)
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")

@@ -20,6 +20,8 @@ from bigbird_dna.genome.fields import RecordNames, quoted, write_rows
 from bigbird_dna.genome.sequence import clean_bytes, count_ambiguous_bytes, reverse_complement
 from bigbird_dna.genome.splits import SPLITS, Split
 
+Classes = npt.NDArray[np.integer] | npt.NDArray[np.bool_]
+
 LONGEST = 100_000
 """Maximum length of a window in bp; longer records are contigs."""
 
@@ -204,14 +206,16 @@ def look_up(names: Sequence[str], table: Mapping[str, Split], where: str) -> lis
     return [table[name] for name in names]
 
 
-def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed: int) -> list[Split]:
+def divide(groups: npt.NDArray[np.int64], classes: Classes, seed: int) -> list[Split]:
     """Return a split for each sequence (N,): about 80, 10 and 10 % of each class; groups are never divided.
+
+    `classes` (N,) count from 0.
 
     Groups are assigned from the largest to the smallest, each to the split that lacks most of its quota; so
     large groups are used for training. Equal input and seed give equal splits.
     """
-    members = np.zeros((int(groups.max()) + 1, 2), np.int64)  # negatives and positives of a group
-    np.add.at(members, (groups, positive.astype(np.int64)), 1)
+    members = np.zeros((int(groups.max()) + 1, int(classes.max()) + 1), np.int64)  # of a group and class
+    np.add.at(members, (groups, classes.astype(np.int64)), 1)
     drawn = np.random.default_rng((seed, 6)).permutation(len(members))
     order = drawn[np.argsort(-members.sum(axis=1)[drawn], kind="stable")]
     totals = members.sum(axis=0).tolist()
@@ -234,14 +238,14 @@ def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed:
 
 
 def with_validation(
-    splits: list[Split], groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed: int
+    splits: list[Split], groups: npt.NDArray[np.int64], classes: Classes, seed: int
 ) -> list[Split]:
     """Return splits in which a tenth of the training sequences is for validation, if none is yet; see
     `divide`."""
     if "valid" in splits:
         return splits
     rows = np.flatnonzero(np.array(splits) == "train")
-    again = divide(pd.factorize(groups[rows])[0], positive[rows], seed)
+    again = divide(pd.factorize(groups[rows])[0], classes[rows], seed)
     held_out = {row for row, split in zip(rows.tolist(), again, strict=True) if split == "valid"}
     log(f"no sequence is for validation: {len(held_out):,} of {len(rows):,} training sequences are used")
     return ["valid" if row in held_out else split for row, split in enumerate(splits)]

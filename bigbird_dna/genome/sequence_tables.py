@@ -27,17 +27,36 @@ _SPLITS: Mapping[str, Split] = {
     **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_CLASSES = {"0": False, "0.0": False, "false": False, "negative": False}
-_CLASSES |= {"1": True, "1.0": True, "true": True, "positive": True}
+CLASSES = {"0": False, "0.0": False, "false": False, "negative": False}
+CLASSES |= {"1": True, "1.0": True, "true": True, "positive": True}
+LABEL = "label"
 
 
 class TableColumns(NamedTuple):
-    """Names of a table's columns; `name` and `split` are read if the table has them."""
+    """Names of a table's columns; `name` and `split` are read if the table has them.
+
+    Without names of `labels`, the label is `label`, or there are several: `label_0`, `label_1` and so on.
+    """
 
     sequence: str = "sequence"
-    label: str = "label"
+    labels: tuple[str, ...] = ()
     split: str = "split"
     name: str = "name"
+
+
+class SequenceTable(NamedTuple):
+    """The rows of tables: sequences, texts of their labels, and their splits, if the tables have some."""
+
+    records: Records
+    columns: tuple[str, ...]  # with labels
+    labels: list[tuple[str, ...]]  # of each row
+    splits: Mapping[str, Split] | None
+    firsts: Mapping[int, Path]  # number of the first row of each file → the file
+
+    def where(self, number: int) -> str:
+        """Name the file and row of a row, by its number from 0, in messages."""
+        first = max(one for one in self.firsts if one <= number)
+        return f"{self.firsts[first]}: row {number - first + 1:,}"
 
 
 class LabeledTable(NamedTuple):
@@ -52,47 +71,78 @@ COLUMNS = TableColumns()
 
 
 def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> LabeledTable:
-    """Read tables whose labels are 0 and 1, false and true, or negative and positive.
+    """Read tables whose labels are 0 and 1, false and true, or negative and positive; see `read_tables`."""
+    table = read_tables(paths, columns)
+    negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
+    for number, (name, text) in enumerate(table.records.sequences.items()):
+        part = parts[class_of(table.labels[number][0], table.where(number))]
+        part.sequences[name], part.lower[name] = text, table.records.lower[name]
+    for part, label in ((negatives, "0"), (positives, "1")):
+        if not part.sequences:
+            raise DataError(f"{paths[0]}: no sequence has label {label}")
+    positives.ambiguous = table.records.ambiguous
+    return LabeledTable(positives, negatives, table.splits)
+
+
+def class_of(label: str, where: str) -> bool:
+    """Return which of two classes a label is; `DataError` for other labels."""
+    if label.lower() not in CLASSES:
+        raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1")
+    return CLASSES[label.lower()]
+
+
+def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> SequenceTable:
+    """Read tables of sequences and labels.
 
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
-    names, splits = RecordNames(), dict[str, Split]()
-    negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
+    names, splits, firsts = RecordNames(), dict[str, Split](), dict[int, Path]()
+    records, labels, known = Records(paths[0]), list[tuple[str, ...]](), columns.labels
     for path in paths:
-        for where, text, label, split, name in _cells(path, columns):
+        firsts[len(labels)] = path
+        header, rows = _rows(path)
+        known = known or _label_columns(header)
+        for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
             if not text or len(text) > LONGEST:
                 raise DataError(f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}")
-            if label.lower() not in _CLASSES:
-                raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1")
             known_as = names.add(check_name(name, "the name", where))
-            parts[_CLASSES[label.lower()]].add(known_as, check_letters(text, where))
+            records.add(known_as, check_letters(text, where))
+            labels.append(found)
             if split is not None:
                 splits[known_as] = split
     if len(splits) not in (0, len(names.used)):
         raise DataError(f"{paths[0]}: some rows or files have a split, others have none")
-    for part, label in ((negatives, "0"), (positives, "1")):
-        if not part.sequences:
-            raise DataError(f"{paths[0]}: no sequence has label {label}")
-    return LabeledTable(positives, negatives, splits or None)
+    if not labels:
+        raise DataError(f"{paths[0]}: the table contains no rows")
+    return SequenceTable(records, known, labels, splits or None, firsts)
 
 
-def _cells(path: Path, columns: TableColumns) -> Iterator[tuple[str, str, str, Split | None, str]]:
-    """Yield place, sequence, label, split and name of each row; the name is "row" without such a column."""
-    header, rows = _rows(path)
-    for column in (columns.sequence, columns.label):
+def _label_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of labels of a table in which they are not named."""
+    several = tuple(column for column in header if re.fullmatch(r"label_\d+", column))
+    return several if several and LABEL not in header else (LABEL,)
+
+
+def _cells(
+    path: Path, header: list[str], rows: Iterator[Sequence[object]], columns: TableColumns
+) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
+    """Yield place, sequence, labels, split and name of each row; the name is "row" without such a column."""
+    for column in (columns.sequence, *columns.labels):
         if column not in header:
             raise DataError(f"{path}: no column {column!r} (found: {', '.join(header) or 'none'})")
-    places = [header.index(column) if column in header else None for column in columns]
-    own = _split_of(path)
+    others = (columns.sequence, columns.split, columns.name)
+    places = [header.index(column) if column in header else None for column in others]
+    of_labels, own = [header.index(column) for column in columns.labels], _split_of(path)
     for number, row in enumerate(rows, start=1):
         where = f"{path}: row {number:,}"
-        text, label, split, name = (None if place is None else row[place] for place in places)
+        text, split, name = (None if place is None else row[place] for place in places)
         if not isinstance(text, str):
             raise DataError(f"{where}: {quoted(str(text))} is not a sequence")
         if split is not None and str(split).lower() not in _SPLITS:
             raise DataError(f"{where}: {quoted(str(split))} is not a split: train, valid or test")
         known = own if split is None else _SPLITS[str(split).lower()]
-        yield where, text.strip(), str(label).strip(), known, "row" if name is None else str(name)
+        labels = tuple(str(row[place]).strip() for place in of_labels)
+        yield where, text.strip(), labels, known, "row" if name is None else str(name)
 
 
 def _split_of(path: Path) -> Split | None:

@@ -40,15 +40,16 @@ from bigbird_dna.model.heads import (
 from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import (
     SETTINGS,
     ChromatinSettings,
     ClassificationSettings,
+    ClassifierSettings,
     OtherSettings,
     PretrainingSettings,
-    PromoterSettings,
     QuestionAnsweringSettings,
+    SequenceSettings,
     Settings,
     Task,
 )
@@ -158,16 +159,17 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 )
                 for _ in range(settings.members)
             )
-        case PromoterSettings():
+        case ClassifierSettings():
             return Classifier(
                 config,
-                outputs=1,
+                outputs=len(settings.outputs) if isinstance(settings, SequenceSettings) else 1,
                 pooling=settings.pooling,
                 head=settings.head,
                 offsets=settings.offsets,
                 base_positions=settings.base_positions,
                 member=settings.ensemble,
                 kmers=settings.ensemble_kmers,
+                both_strands=settings.both_strands,
             )
         case ClassificationSettings():
             return Classifier(config, outputs=settings.outputs, pooling=settings.pooling, head=settings.head)
@@ -187,9 +189,12 @@ def make_model(
     path: Path | None = None,
 ) -> LoadedModel:
     """Create the model of a task, with the class for that task."""
-    kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
-        settings.task, LoadedModel
-    )
+    kinds: dict[str, type[LoadedModel]] = {
+        "promoter": LoadedPromoterModel,
+        "sequences": LoadedSequenceModel,
+        "chromatin": LoadedChromatinModel,
+    }
+    kind = kinds.get(settings.task, LoadedModel)
     attach_tokenizer(network, tokenizer)
     return kind(network, tokenizer, config, settings, path)
 
@@ -307,6 +312,11 @@ def read_encoder_config(path: Path | str) -> EncoderConfig:
 def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
     """Load, or return, a promoter model; `ModelError` for any other task."""
     return _of_task(model, LoadedPromoterModel, "promoter")
+
+
+def load_sequence_model(model: LoadedModel | Path | str) -> LoadedSequenceModel:
+    """Load, or return, a model of labeled sequences; `ModelError` for any other task."""
+    return _of_task(model, LoadedSequenceModel, "sequences")
 
 
 def load_chromatin_model(model: LoadedModel | Path | str) -> LoadedChromatinModel:

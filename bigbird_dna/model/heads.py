@@ -102,7 +102,8 @@ class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
     With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
-    with a `PositionMember` has one output; `kmers` is the k of an ensemble's `KmerMember`, 0 for none.
+    with a `PositionMember` has one output; `kmers` is the k of an ensemble's `KmerMember`, 0 for none; with
+    `both_strands` it counts a k-mer and its reverse complement as one.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Classifier(nn.Module):
         base_positions: bool = True,
         member: bool = False,
         kmers: int = 0,
+        both_strands: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
@@ -125,7 +127,7 @@ class Classifier(nn.Module):
         if offsets is not None and member:
             position = PositionMember(offsets)
         if position is not None or kmers:
-            words = KmerMember(kmers, outputs, both_strands=False) if kmers else None
+            words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None

@@ -169,6 +169,7 @@ MADE_FOR: dict[Task, str] = {
     "pretraining": "pretraining, as initial weights for other models",
     "promoter": "promoters",
     "chromatin": "chromatin tracks",
+    "sequences": "labeled sequences",
     "classification": "sequence classification, with HuggingFace's BigBird",
     "question-answering": "question answering on a text",
     "encoder": "embeddings only",

@@ -1,4 +1,7 @@
-"""A promoter model: from windows to probabilities, for fine-tuning, evaluation and scoring."""
+"""Models of whole sequences: of promoters, and of labeled sequences.
+
+From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N sequences, T outputs.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import check_at_least_one, check_fraction
-from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
 from bigbird_dna.model.batching import Ids, Sequences, fit_windows, pad, placed_rows, read_sequences, run_rows
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
-from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.model.settings import ClassifierSettings, PromoterSettings, SequenceSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
 EmbeddingsOf = Callable[[npt.NDArray[np.intp], int], Tensor | None]
@@ -41,10 +44,51 @@ class PromoterOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, repr=False)
-class LoadedPromoterModel(LoadedModel):
-    """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
+class LoadedClassifier(LoadedModel):
+    """A model whose input is a whole sequence."""
 
     network: Classifier
+    settings: ClassifierSettings
+
+    def finish(self, logits: Tensor) -> Tensor:
+        """Predictions (B, T) of the network's logits (B, T), bit-identical in any batch."""
+        return row_sigmoid(logits)
+
+    def window_predictions(
+        self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
+    ) -> npt.NDArray[np.float32]:
+        """Predictions (N, T) of windows known to be valid: means over the model's views of a window, and over
+        both strands if windows have no direction."""
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        total = np.zeros((len(windows), network.output.out_features), np.float64)
+        cuts = view_cuts(self.settings.views, self.settings.jitter)
+        threads = torch.get_num_threads()  # of this thread
+        views = [
+            (sides, turned) for turned in (False, True)[: 1 + self.settings.both_strands] for sides in cuts
+        ]
+
+        @lru_cache(maxsize=1)  # a single view is the whole window
+        def cut(view: tuple[tuple[int, int], bool]) -> PromoterRows:
+            sides, turned = view
+            texts = [reverse_complement(window) for window in windows] if turned else windows
+            sides_of_all = [sides] * len(texts)
+            return promoter_rows(
+                self.tokenizer, texts, sides_of_all, self.settings, self.config.max_length, threads
+            )
+
+        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
+        added = None if alone else added_logits(network, cut(((0, 0), False)), pad_id, place)
+        for rows in ahead(cut, views, place):
+            total += row_predictions(network, rows, pad_id, batch_size, place, self.finish, added)
+        self.check_predictions(total)
+        return (total / len(views)).astype(np.float32)
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedPromoterModel(LoadedClassifier):
+    """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
+
     settings: PromoterSettings
 
     def _described(self) -> list[str]:
@@ -129,25 +173,69 @@ class LoadedPromoterModel(LoadedModel):
         self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
     ) -> npt.NDArray[np.float32]:
         """Predictions (N,) as by `predict` for windows known to be valid; no window is checked or omitted."""
-        place = choose_device(device)
-        network = self.network.to(place).eval()
-        total = np.zeros(len(windows), dtype=np.float64)
-        cuts = view_cuts(self.settings.views, self.settings.jitter)
-        threads = torch.get_num_threads()  # of this thread
+        return self.window_predictions(windows, batch_size=batch_size, device=device)[:, 0]
 
-        @lru_cache(maxsize=1)  # a single view is the whole window
-        def cut(sides: tuple[int, int]) -> PromoterRows:
-            sides_of_all = [sides] * len(windows)
-            return promoter_rows(
-                self.tokenizer, windows, sides_of_all, self.settings, self.config.max_length, threads
-            )
 
-        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
-        added = None if alone else added_logits(network, cut((0, 0)), pad_id, place)
-        for rows in ahead(cut, cuts, place):
-            total += promoter_probabilities(network, rows, pad_id, batch_size, place, added)
-        self.check_predictions(total)
-        return (total / len(cuts)).astype(np.float32)
+@dataclass(frozen=True, repr=False)
+class LoadedSequenceModel(LoadedClassifier):
+    """A model of labeled sequences; its outputs are named by `settings.outputs`."""
+
+    settings: SequenceSettings
+
+    def _described(self) -> list[str]:
+        own = self.settings
+        length = "sequences of any length" if own.length is None else f"sequences of {own.length:,} bp"
+        return [own.kind, length, f"{len(own.outputs):,} outputs"]
+
+    def finish(self, logits: Tensor) -> Tensor:
+        """Probabilities of labels or classes, or the labels of a regression."""
+        own = self.settings
+        if own.kind == "regression":
+            return logits * logits.new_tensor(own.deviations) + logits.new_tensor(own.means)
+        return logits.softmax(1) if own.kind == "multiclass" else row_sigmoid(logits)
+
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = False,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> Any:
+        """Predict the labels of sequences, read on the given strand.
+
+        Parameters
+        ----------
+        sequences, pad, max_n, batch_size, device
+            As for `PromoterModel.predict`. A model with `settings.length` needs sequences of this length,
+            unless `pad`; any other model accepts all lengths, and ignores `pad`.
+
+        Returns
+        -------
+        Array (N, T), float32, with a column per output: probabilities of the labels, or of the classes, or
+        the labels of a regression. For a Series, a table with its index, and columns named by the outputs.
+
+        Raises
+        ------
+        UsageError, DataError, ModelError
+            As for `PromoterModel.predict`.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        given, length = read_sequences(sequences), self.settings.length
+        windows = given.texts if length is None else fit_windows(given, length, pad)
+        kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
+        scored = [window for window, good in zip(windows, kept, strict=True) if good]
+        values = np.full((len(windows), len(self.settings.outputs)), np.nan, np.float32)
+        values[kept] = self.window_predictions(
+            scored if length is None else [filled(window, length) for window in scored],
+            batch_size=batch_size,
+            device=device,
+        )
+        if given.labels is None:
+            return values
+        return pd.DataFrame(values, index=given.labels, columns=[*self.settings.outputs])
 
 
 def filled(sequence: str, window: int) -> str:
@@ -182,7 +270,7 @@ def promoter_rows(
     tokenizer: Tokenizer,
     windows: Sequence[str],
     cuts: Sequence[tuple[int, int]],
-    settings: PromoterSettings,
+    settings: ClassifierSettings,
     positions: int,
     threads: int = 1,
 ) -> PromoterRows:
@@ -212,25 +300,27 @@ def added_logits(network: Classifier, rows: PromoterRows, pad_id: int, device: t
     return torch.cat(found) if found else None
 
 
-def promoter_probabilities(
+def row_predictions(
     network: nn.Module,
     rows: PromoterRows,
     pad_id: int,
     batch_size: int,
     device: torch.device,
+    finish: Callable[[Tensor], Tensor],
     added: Tensor | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Probabilities (N,) of windows from a classifier with one output; for `added` see `added_logits`."""
-    bases, positions = rows.bases, network.base_positions if isinstance(network, Classifier) else None
+    """What `finish` makes of a classifier's logits, (N, T); for `added` see `added_logits`."""
+    assert isinstance(network, Classifier)
+    bases, positions, empty = rows.bases, network.base_positions, (network.output.out_features,)
 
     def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> npt.NDArray[np.float32]:
         def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
             logits = None if added is None else added[chosen + first]
             terms = BaseTerms(embeddings_of(chosen, ids.shape[1]), logits)
-            return row_sigmoid(network(ids, lengths, bases=terms)[:, :1].float())[:, 0]
+            return finish(network(ids, lengths, bases=terms).float())
 
-        some = rows.ids[first:last]
-        return run_rows(network, some, run, pad_id=pad_id, batch_size=batch_size, device=device)
+        options: Any = {"pad_id": pad_id, "batch_size": batch_size, "device": device, "empty": empty}
+        return run_rows(network, rows.ids[first:last], run, **options)
 
     if bases is None or positions is None:
         return predicted(0, len(rows.ids), lambda chosen, tokens: None)
@@ -239,7 +329,7 @@ def promoter_probabilities(
         return predicted(0, len(rows.ids), lambda *row: positions(_sent(padded(*row), device).batch()))
     # Embeddings are computed for many rows at once: row by row takes ten times as long. Each depends only on
     # its own row.
-    begins, found = bases.row_tokens, [np.empty(0, np.float32)]
+    begins, found = bases.row_tokens, [np.empty((0, *empty), np.float32)]
     for first, last in _groups(network, rows):
         with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
             embeddings = positions(bases.joined(first, last))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import EncoderConfig, LabelKind
 from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.model.base_positions import BaseOffsets
@@ -17,6 +17,7 @@ Task = Literal[
     "pretraining",
     "promoter",
     "chromatin",
+    "sequences",
     "classification",
     "question-answering",
     "encoder",
@@ -80,36 +81,80 @@ class ClassificationSettings(Settings):
     head: Head = "dense"
 
 
-class PromoterSettings(Settings):
+class ClassifierSettings(Settings):
+    """Settings shared by models whose input is a whole sequence: promoter windows, labeled sequences."""
+
+    pooling: Pooling
+    head: Head = "dense"
+    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp cropped in views and training windows
+    views: int = Field(ge=1, le=MOST_VIEWS)  # number of tokenizations of a window that are averaged
+    shuffled_labels: bool = False  # the shuffled-label control
+    base_positions: bool = False  # whether tokens encode the offsets of their bases in the window
+    ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
+    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of a k-mer regression that is also added; 0: none
+    both_strands: bool = False  # whether inputs have no direction: predictions are means over both strands
+
+    @property
+    def offsets(self) -> BaseOffsets | None:
+        """Offsets of a window's bases; None: the model does not use them."""
+        return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
+
+    @property
+    def window(self) -> int:
+        """Length of every input in bp; 0: lengths differ."""
+        raise NotImplementedError
+
+    @property
+    def anchor(self) -> float:
+        """Position in an input, as a fraction of its length, that is kept if there are too many tokens."""
+        return 0.5
+
+
+class PromoterSettings(ClassifierSettings):
     """Settings of a promoter model: its window and inputs."""
 
     task: ClassVar[Task] = "promoter"
     upstream: int = Field(ge=0, le=LONGEST_WINDOW)  # bp before the TSS
     downstream: int = Field(ge=1, le=LONGEST_WINDOW)  # bp from the TSS on, including the TSS
-    pooling: Pooling
-    head: Head = "dense"
-    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp cropped in views and training windows
-    views: int = Field(ge=1, le=MOST_VIEWS)  # number of tokenizations of a window that are averaged
     negative_set: str | None = None  # negative set of the training
-    shuffled_labels: bool = False  # the shuffled-label control
-    base_positions: bool = False  # whether tokens encode their bases' offsets from the TSS
-    ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
-    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of a k-mer regression that is also added; 0: none
-
-    @property
-    def offsets(self) -> BaseOffsets | None:
-        """Offsets of a window's bases from the TSS; None: the model does not use them."""
-        return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
 
     @property
     def window(self) -> int:
-        """Window length in bp."""
         return self.upstream + self.downstream
 
     @property
     def anchor(self) -> float:
         """Position of the TSS in a window, as a fraction of its length."""
         return self.upstream / self.window
+
+
+class SequenceSettings(ClassifierSettings):
+    """Settings of a model of labeled sequences, which have one label or several."""
+
+    task: ClassVar[Task] = "sequences"
+    kind: LabelKind
+    # Names of the network's outputs: the classes of `multiclass`; otherwise the labels.
+    outputs: tuple[str, ...] = Field(min_length=1)
+    length: int | None = Field(default=None, ge=1, le=LONGEST_WINDOW)  # bp of all inputs; None: they differ
+    # Regression: mean and standard deviation of each label in training; the network's outputs are
+    # standardized.
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+
+    @property
+    def window(self) -> int:
+        return self.length or 0
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        count = len(self.outputs) if self.kind == "regression" else 0
+        if not len(self.means) == len(self.deviations) == count:
+            raise ValueError("means and deviations need a value per output of a regression")
+        if (self.length is None or self.both_strands) and (self.base_positions or self.ensemble):
+            raise ValueError("base_positions and ensemble need a length, and one strand")
+        if self.ensemble and len(self.outputs) > 1:
+            raise ValueError("ensemble needs a single output")
+        return self
 
 
 class NamedTrack(BaseModel):
@@ -163,6 +208,7 @@ SETTINGS: dict[str, type[Settings]] = {
         PretrainingSettings,
         ClassificationSettings,
         PromoterSettings,
+        SequenceSettings,
         ChromatinSettings,
     )
 }

@@ -21,7 +21,7 @@ from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.records import first_copies
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
-from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
+from bigbird_dna.genome.sequence_tables import COLUMNS, LABEL, TableColumns
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.metrics.auroc import Estimate, auroc
 from bigbird_dna.reporting.run_page import shown_table
@@ -76,7 +76,7 @@ def audit_dataset(
     negatives: Path | None = None,
     splits: Path | None = None,
     sequence_column: str = COLUMNS.sequence,
-    label_column: str = COLUMNS.label,
+    label_column: str = LABEL,
     split_column: str = COLUMNS.split,
     seed: int = 1,
 ) -> list[str]:
@@ -84,7 +84,7 @@ def audit_dataset(
 
     The files are as for `prepare_sequences`; lengths may differ.
     """
-    columns = TableColumns(sequence_column, label_column, split_column)
+    columns = TableColumns(sequence_column, (label_column,), split_column)
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
     audited = AuditedSet.of(read_given(data, negatives, splits, columns), str(data[0]))
     groups = similar_groups(audited.sequences, SIMILAR)

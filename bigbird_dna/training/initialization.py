@@ -16,6 +16,7 @@ from bigbird_dna.config import (
     Config,
     EncoderConfig,
     PromoterConfig,
+    SequencesConfig,
     StartConfig,
     TrainingConfig,
 )
@@ -94,20 +95,16 @@ class Initialization(NamedTuple):
 
 @dataclass(eq=False)
 class FinetuningTask(ModelTask[M]):
-    """A task on the data set in the directory `data`, whose encoder is pretrained or randomly initialized."""
+    """A task whose encoder is pretrained or randomly initialized."""
 
     name: ClassVar[str]  # name of its section of the configuration
     run: Config
-    data: Path
-    reference: Reference
-    tokenizer_path: Path
+    tokenizer_path: Path | None
     pretrained: Path | None
-    # Held-out sequences seen by the pretrained model, set by `check`.
-    leaked: Sequence[str] = field(default=(), init=False)
 
     @property
     @abstractmethod
-    def section(self) -> PromoterConfig | ChromatinConfig:
+    def section(self) -> PromoterConfig | ChromatinConfig | SequencesConfig:
         """The section of the run's configuration for this task."""
 
     @property
@@ -120,8 +117,12 @@ class FinetuningTask(ModelTask[M]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        read = [self.data, self.reference.path, self.tokenizer_path]
-        return [*read, self.pretrained] if self.pretrained else read
+        return [path for path in (self.tokenizer_path, self.pretrained) if path is not None]
+
+    def own_tokenizer(self) -> Tokenizer:
+        """The tokenizer of a model that is randomly initialized."""
+        assert self.tokenizer_path is not None
+        return load_tokenizer(self.tokenizer_path)
 
     @cached_property
     def start(self) -> Initialization:
@@ -136,7 +137,7 @@ class FinetuningTask(ModelTask[M]):
         if not random and self.pretrained is None:
             raise ConfigError(f"{section}.initial 'pretrained' needs a pretrained model")
         start = None if random or self.pretrained is None else load_pretrained(self.pretrained)
-        reader = start.tokenizer if start else load_tokenizer(self.tokenizer_path)
+        reader = start.tokenizer if start else self.own_tokenizer()
         encoder = encoder_for(self.run.encoder, reader)
         if settings.dropout is not None:
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
@@ -160,11 +161,6 @@ class FinetuningTask(ModelTask[M]):
         return Initialization(encoder, reader, start, settings)
 
     @property
-    @abstractmethod
-    def held_out(self) -> pd.DataFrame:
-        """Held-out windows or bins, with the columns contig, start and end."""
-
-    @property
     def encoder(self) -> EncoderConfig:
         return self.start.config
 
@@ -175,6 +171,25 @@ class FinetuningTask(ModelTask[M]):
     def identity(self) -> dict[str, Any]:
         """Includes the encoder's initialization."""
         return super().identity() | {"start": [self.start.settings.deciding(), self.start.sha256]}
+
+
+@dataclass(eq=False)
+class GenomeTask(FinetuningTask[M]):
+    """A task on the data set in the directory `data`, of windows or bins of a reference."""
+
+    data: Path
+    reference: Reference
+    # Held-out sequences seen by the pretrained model, set by `check`.
+    leaked: Sequence[str] = field(default=(), init=False)
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        return [self.data, self.reference.path, *super().inputs]
+
+    @property
+    @abstractmethod
+    def held_out(self) -> pd.DataFrame:
+        """Held-out windows or bins, with the columns contig, start and end."""
 
     def check(self) -> None:
         """Record held-out sequences that the pretrained model has seen."""

@@ -33,14 +33,15 @@ from bigbird_dna.data.predictions import (
 )
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
+from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
-from bigbird_dna.finetuning.promoters import PromoterObjective, SplitWindows
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.ensemble import networks_alone
-from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_probabilities, promoter_rows, view_cuts
+from bigbird_dna.model.kernels import row_sigmoid
+from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows, row_predictions, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -127,14 +128,14 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
-    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    windows = ClassifierWindows(sequences, promoter[:, None].astype(np.float32), promoter, variants)
     settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=0, views=1)
     config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
     tokenizer: Any = SimpleNamespace(
         **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
         encode_batch=lambda texts, threads=1: [np.full(len(text), 5, np.int32) for text in texts],
     )  # a token a base
-    objective = PromoterObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
+    objective = ClassifierObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
     seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
@@ -285,7 +286,7 @@ BOTH = PromoterSettings(
 )
 
 
-def windows(count: int, seed: int) -> SplitWindows:
+def windows(count: int, seed: int) -> ClassifierWindows:
     """Every second one, a promoter, tends to have an A 10 bp before the TSS."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(count) % 2).astype(np.uint8)
@@ -294,7 +295,8 @@ def windows(count: int, seed: int) -> SplitWindows:
         text[:30] + "A" + text[31:] if label and rng.random() < 0.8 else text
         for text, label in zip(texts, labels, strict=True)
     ]
-    return SplitWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
+    always, variants = labels == 1, np.zeros(count, np.int64)
+    return ClassifierWindows(marked, labels[:, None].astype(np.float32), always, variants)
 
 
 @pytest.mark.parametrize(
@@ -324,14 +326,15 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
     assert (len({*members.weights.values()}) == 1) == (not has_valid)
     expected = members.weights["network"] * alone + members.intercept
     for name, regression in regressions.items():
-        fitted = regression.fit(learned.sequences, learned.labels)
+        fitted = regression.fit(learned.sequences, learned.labels[:, 0])
         expected += members.weights[name] * fitted.logits(test.sequences)
     found = logit(predict(test.sequences))
     np.testing.assert_allclose(found, expected, atol=1e-3)
     with networks_alone(model.network):
         assert np.array_equal(logit(predict(test.sequences)), alone)
     assert np.array_equal(logit(predict(test.sequences)), found)
-    assert not own.ensemble or auroc(test.labels, found).value > auroc(test.labels, alone).value
+    labels = test.labels[:, 0]
+    assert not own.ensemble or auroc(labels, found).value > auroc(labels, alone).value
 
 
 def test_regressions_read_the_whole_window_in_every_view() -> None:
@@ -346,7 +349,8 @@ def test_regressions_read_the_whole_window_in_every_view() -> None:
         rows = [promoter_rows(TOKENIZER, test, [sides] * 20, BOTH, 128) for sides in view_cuts(3, 8)]
         cpu = torch.device("cpu")
         views = [
-            logit(promoter_probabilities(one.network, row, 0, 8, cpu).astype(np.float64)) for row in rows
+            logit(row_predictions(one.network, row, 0, 8, cpu, row_sigmoid)[:, 0].astype(np.float64))
+            for row in rows
         ]
     added = logit(one.window_probabilities(test, device="cpu").astype(np.float64)) - cut[0] / 3
     expected = np.mean([expit(view / 3 + added) for view in views], axis=0)

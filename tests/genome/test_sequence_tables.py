@@ -35,9 +35,9 @@ def test_all_formats_give_the_same(tmp_path: Path, name: str) -> None:
 def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"AC\nGT",true,b\n2,A,False,a\n')
     with fails(DataError):  # a line break is no base
-        read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", "y"))
+        read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
     (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"ACGT",true,b\n2,A,False,a\n')
-    found = read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", "y"))
+    found = read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
     assert (found.positives.sequences, found.negatives.sequences) == ({"b": "ACGT"}, {"a": "A"})
     with fails(DataError, "sequence"):
         read_labeled_tables([tmp_path / "x.csv"])

@@ -15,7 +15,8 @@ from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokeni
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, promoter_rows
+from bigbird_dna.model.kernels import row_sigmoid
+from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_predictions
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
@@ -95,15 +96,18 @@ def test_company_does_not_matter_though_padding_would() -> None:
         parameter.data += 0.3 * torch.randn_like(parameter)
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
-    here = torch.device("cpu")
-    alone = np.array([promoter_probabilities(network, PromoterRows([row]), 0, 8, here)[0] for row in rows])
-    together = promoter_probabilities(network, PromoterRows(rows), 0, 8, here)
+
+    def predicted(rows: list[np.ndarray]) -> np.ndarray:
+        return row_predictions(network, PromoterRows(rows), 0, 8, torch.device("cpu"), row_sigmoid)[:, 0]
+
+    alone = np.concatenate([predicted([row]) for row in rows])
+    together = predicted(rows)
     np.testing.assert_allclose(together, alone, atol=1e-5)
     ids, lengths = pad(rows, 0)
     with torch.inference_mode():
         padded = torch.sigmoid(network(ids, lengths)[:, 0]).numpy()
     assert abs(padded - alone).max() > 1e-3
-    assert promoter_probabilities(network, PromoterRows([]), 0, 8, here).shape == (0,)
+    assert predicted([]).shape == (0,)
 
 
 def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path: Path) -> None:

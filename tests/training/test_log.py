@@ -19,7 +19,7 @@ from bigbird_dna.attention import flex, native, tiles
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
-from bigbird_dna.finetuning.promoters import PromoterObjective
+from bigbird_dna.finetuning.classifiers import ClassifierObjective
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.encoder import Encoder
@@ -37,6 +37,7 @@ from bigbird_dna.training.log import (
     training_seconds,
 )
 from bigbird_dna.training.loop import Batch, train_network
+from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails, message
 from tests.model.test_encoder import SMALL as ENCODER
 from tests.toys import small_encoder
@@ -339,14 +340,15 @@ def pretraining() -> tuple[nn.Module, Any, Batch]:
 
 
 def promoters() -> tuple[nn.Module, Any, Batch]:
-    return Classifier(CONFIG, 1, "mean"), PromoterObjective, {"labels": torch.ones(5)}
+    return Classifier(CONFIG, 1, "mean"), ClassifierObjective, {"labels": torch.ones(5, 1)}
 
 
 def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
     rows = torch.randint(0, 101, (5, 100), dtype=torch.int32)
     starts = torch.arange(96, dtype=torch.int32).repeat(5, 1)
     network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(25))
-    return network, PromoterObjective, {"labels": torch.ones(5), "base_rows": rows, "base_starts": starts}
+    more = {"labels": torch.ones(5, 1), "base_rows": rows, "base_starts": starts}
+    return network, ClassifierObjective, more
 
 
 def chromatin() -> tuple[nn.Module, Any, Batch]:
@@ -401,7 +403,8 @@ def test_no_step_waits_for_the_device_by_the_route_of_gpus(
 
 def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:
     batch = {"ids": torch.full((5, 96), 7), "lengths": torch.tensor(LENGTHS), **more}
-    own = SimpleNamespace(config=SimpleNamespace(positive_weight=3.0))
+    kind = "multilabel" if objective is ChromatinObjective else "binary"
+    own = SimpleNamespace(losses=LabelLoss(kind, positive_weight=3.0))
     losing = SimpleNamespace(loss=lambda *given: objective.loss(own, *given))
     totals = {name: 5.0 for name in ("masked", "pairs", "windows", "labels")}
     network.to(AWAY.device).train()

@@ -4,7 +4,7 @@ if SEQUENCES:
 
     rule prepare_sequences:
         input:
-            positives=[INPUTS.files[sequence_role(n)] for n in range(len(SEQUENCES.data))],
+            positives=[INPUTS.files[sequence_role(n)] for n in range(len(SEQUENCES.files))],
             negatives=INPUTS.files.get("negatives", []),
             splits=INPUTS.files.get("splits", []),
         output:

@@ -26,7 +26,7 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources.inputs import find_inputs, sequence_role
+from bigbird_dna.genome.sources.inputs import find_inputs, labeled_role, sequence_role
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.papers.experiments.experiment import find_experiment, plan
 from bigbird_dna.reporting.run_page import PARTS
@@ -35,6 +35,7 @@ from bigbird_dna.workflow import (
     given,
     growing,
     job,
+    labeled_sequence_args,
     launcher,
     sequence_args,
     simulated_test_contigs,

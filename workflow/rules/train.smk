@@ -26,7 +26,7 @@ rule pretrain:
     params:
         command="pretrain",
         data=["--tokens", str(PATHS.tokens)],
-        start=given("pretrained"),
+        start=given("tokenizer", "pretrained"),
         # Not an output: Snakemake would remove the checkpoints before it resumes a killed job.
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
@@ -34,10 +34,9 @@ rule pretrain:
         limit=time_limit,
         device=device,
     shell:
-        "{params.launch:q} {params.command:q} {input.config:q} {params.data:q}"
-        " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        "{params.launch:q} {params.command:q} {input.config:q} {params.data:q} {params.start:q}"
+        " --output {output:q} --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q}"
+        " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
 
 
 use rule pretrain as finetune_promoter with:
@@ -86,11 +85,35 @@ use rule pretrain as finetune_chromatin with:
         **training(CHROMATIN.num_gpus, 2880),
     params:
         command="finetune-chromatin",
-        start=given("pretrained", "kmers"),
+        start=given("tokenizer", "pretrained", "kmers"),
         data=lambda wildcards, input: [
             *("--window", wildcards.window, "--ensemble-index", wildcards.member),
             *("--data", str(PATHS.chromatin_data), "--reference", input.reference),
         ],
+
+
+use rule pretrain as finetune_sequences with:
+    input:
+        config=PATHS.stage("sequences"),
+        labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
+        negatives=INPUTS.files.get("labeled_negatives", []),
+        splits=INPUTS.files.get("labeled_splits", []),
+        tokenizer=PATHS.tokenizer if CONFIG.has_genome else [],
+        pretrained=PATHS.pretrained if CONFIG.sequences.model.initial == "pretrained" else [],
+    output:
+        directory(PATHS.sequence_model),
+    log:
+        PATHS.log("finetune-sequences"),
+    benchmark:
+        PATHS.benchmark("finetune-sequences")
+    threads: CONFIG.sequences.num_gpus
+    resources:
+        **training(CONFIG.sequences.num_gpus, 1440),
+    params:
+        # A configuration is an option here, and the last word before the file.
+        command=lambda wildcards, input: ["finetune-sequences", *input.labeled, "--config"],
+        data=labeled_sequence_args(CONFIG),
+        start=given("tokenizer", "pretrained", "negatives", "splits"),
 
 
 rule train_baseline_language:

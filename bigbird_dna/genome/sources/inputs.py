@@ -185,9 +185,15 @@ def sequence_role(number: int) -> str:
     return f"positives{number + 1}" if number else "positives"
 
 
+def labeled_role(number: int) -> str:
+    """Return the role of a file of `sequences.data` by its number, from 0."""
+    return f"labeled_{sequence_role(number)}"
+
+
 def _named(config: Config) -> dict[str, tuple[str, str]]:
     """Return key and name for each role that the configuration specifies."""
     genome, promoters, data = config.genome, config.promoters, config.chromatin.data
+    labeled = config.sequences
     roles = {
         "reference": ("genome.reference", genome.reference),
         "aliases": ("genome.aliases", genome.aliases),
@@ -200,8 +206,13 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
         },
         **{
             sequence_role(number): ("promoters.sequences.positives", name)
-            for number, name in enumerate(promoters.sequences.data if promoters.sequences else ())
+            for number, name in enumerate(promoters.sequences.files if promoters.sequences else ())
         },
+        **{
+            f"labeled_{role}": (f"sequences.{role}", getattr(labeled, role))
+            for role in ("negatives", "splits")
+        },
+        **{labeled_role(number): ("sequences.data", name) for number, name in enumerate(labeled.files)},
         "tracks": ("chromatin.data.tracks", None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks),
         "blacklist": ("chromatin.data.blacklist", data.blacklist),
         "variants": ("chromatin.variants", config.chromatin.variants),
@@ -333,8 +344,8 @@ def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
 class Inputs:
     """Files by role; roles that a run does not have are omitted.
 
-    Roles are reference, aliases, promoters, chain, annotation, positives, negatives, splits, tracks, peaks,
-    blacklist, variants, and bundle and bins of DeepSEA's data.
+    Roles are reference, aliases, promoters, chain, annotation, positives, negatives, splits (the last three
+    also of labeled sequences), tracks, peaks, blacklist, variants, and bundle and bins of DeepSEA's data.
     """
 
     files: dict[str, Path]

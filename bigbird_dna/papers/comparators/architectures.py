@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.networks import CnnProm, Network, NetworkBaseline
 from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
-from bigbird_dna.papers.comparators.networks import Network, NetworkComparator
 
 # Axes: B windows, L bases, P positions, C channels, H means, T labels.
 
-_CNNPROM_FILTER = 21  # bp
-_CNNPROM_POOLED = 231  # positions
 _WIDTHS = (27, 14, 7)  # bp
 _DEEPROMOTER_POOLED = 6
 _DROPPED = 0.5
@@ -28,28 +28,14 @@ _RESIDUAL_TAPS = 5  # kernel size of dilated convolutions
 _DILATIONS = (1, 2, 4, 8, 16, 32)
 
 
-class CnnProm(nn.Module):
-    """CNNProm (Umarov & Solovyev, PLoS ONE 12:e0171410, 2017): a convolutional and a dense layer.
+class NetworkComparator(NetworkBaseline, Comparator):
+    """A network as a comparator; see `NetworkBaseline`."""
 
-    The network for human promoters without TATA: 300 filters of 21 bp, the maximum over 231 positions (the
-    whole window of 251 bp), 128 dense units. Longer windows have a maximum per 231 positions. In a window of
-    251 bp, the network detects which motifs are present, but not their order or distance.
-    """
+    def chosen(self) -> dict[str, Any]:
+        return {} if self.trained is None else self.trained.effort
 
-    shortest = _CNNPROM_FILTER
-
-    def __init__(self, length: int, labels: int, *, filters: int = 300, dense: int = 128) -> None:
-        super().__init__()
-        places = length - _CNNPROM_FILTER + 1
-        pooled = min(_CNNPROM_POOLED, places)
-        self.motifs = nn.Conv1d(4, filters, _CNNPROM_FILTER)
-        self.pool = nn.MaxPool1d(pooled, ceil_mode=True)
-        self.dense = nn.Linear(filters * -(-places // pooled), dense)
-        self.output = nn.Linear(dense, labels)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        found = self.pool(F.relu(self.motifs(windows)))
-        return self.output(F.relu(self.dense(found.flatten(1))))  # type: ignore[no-any-return]
+    def files(self) -> dict[str, Path]:
+        return {} if self.trained is None else {"training.jsonl": self.trained.log}
 
 
 class DeePromoter(nn.Module):

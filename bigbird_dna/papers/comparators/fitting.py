@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.baselines.networks import DrawnTexts, NetworkSettings
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, TextWindows, blocks
 from bigbird_dna.config import ChromatinConfig, Config
 from bigbird_dna.console import log, progress
@@ -38,7 +39,7 @@ from bigbird_dna.finetuning.evaluation import (
     split_metrics,
     write_predictions,
 )
-from bigbird_dna.finetuning.promoters import VALIDATION_WINDOWS, PromoterDraws
+from bigbird_dna.finetuning.promoters import VALIDATION_WINDOWS
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
@@ -52,29 +53,13 @@ from bigbird_dna.papers.comparators.interface import (
     POSITION,
     Comparator,
     ComparatorRequest,
-    NetworkSettings,
     make_comparator,
 )
+from bigbird_dna.training.draws import WindowDraws
+from bigbird_dna.training.losses import LabelLoss
 
 _AT_ONCE = 4096  # bins whose sequences are in memory at a time
 # Axes: n bins, T tracks.
-
-
-class DrawnPromoters(TextWindows):
-    """Promoter windows, drawn for networks as for the models; N replaces the bases that the models trim."""
-
-    def __init__(self, sequences: list[str], labels: npt.NDArray[np.uint8], draws: PromoterDraws) -> None:
-        super().__init__(sequences, labels)
-        self.draws, self.shares = draws, np.array([0.5])
-
-    def draw(self, step: int, first: int, count: int) -> tuple[list[str], npt.NDArray[np.uint8]]:
-        rows, cuts = self.draws.at(step, first, count)
-        chosen = np.array(rows, np.intp)
-        texts = [
-            text[left : len(text) - right].rjust(len(text) - right, "N").ljust(len(text), "N")
-            for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
-        ]
-        return texts, self.labels(chosen)
 
 
 class DrawnBins(BinWindows):
@@ -139,8 +124,8 @@ class PromoterData:
         if self.name not in NETWORK_NAMES:
             return windows
         labels = self.data.labels[rows]
-        draws = PromoterDraws(labels == 1, variants(self.data.rows)[rows], training)
-        return DrawnPromoters(windows.sequences(np.arange(len(rows))), labels, draws)
+        draws = WindowDraws(labels == 1, variants(self.data.rows)[rows], training)
+        return DrawnTexts(windows.sequences(np.arange(len(rows))), labels, draws, [0.5])
 
     @cached_property
     def held_out(self) -> LabeledWindows:
@@ -216,7 +201,8 @@ class TrackData:
     def settings(self) -> NetworkSettings:
         """Training settings of a network."""
         training = self.section.training
-        return NetworkSettings(training, True, training.positive_weight, training.evaluation_bins)
+        loss = LabelLoss(positive_weight=training.positive_weight)
+        return NetworkSettings(training, True, loss, training.evaluation_bins)
 
     @cached_property
     def bins(self) -> ChromatinData:

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.baselines.networks import NetworkSettings
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
-from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.errors import check_import
 
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
@@ -106,20 +106,6 @@ class ScoringComparator(Comparator):
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
         return np.isin(np.arange(labels), [*self.sigmoids])
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Training settings of a network: those of the models of its task, and how its windows are used.
-
-    With `both_strands`, windows have no direction, and predictions are means over both strands, as in
-    DeepSEA.
-    """
-
-    training: FinetuningConfig
-    both_strands: bool = False
-    positive_weight: float = 1.0  # weight of a positive label in the loss
-    evaluated: int = 2000  # most held-out windows on which weights are chosen
 
 
 @dataclass(frozen=True)

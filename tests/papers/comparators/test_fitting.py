@@ -11,6 +11,7 @@ import torch
 import yaml
 from torch import nn
 
+from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError, ModelError, UsageError
@@ -20,13 +21,7 @@ from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.papers.comparators.fitting import (
-    DrawnBins,
-    DrawnPromoters,
-    PromoterData,
-    TrackData,
-    fit_comparator,
-)
+from bigbird_dna.papers.comparators.fitting import DrawnBins, PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.comparators.simple import EncoderProbe
 from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke
@@ -209,15 +204,15 @@ def test_networks_draw_the_windows_of_the_models(tiny_config: Path, negative_set
     sets = ["training.crop_jitter_bp=9", "training.seed=5", "model.initial=random"]
     config = load_config(tiny_config, [f"promoters.{key}" for key in sets])
     paths, reference = config.paths, Reference(config.paths.reference)
-    task = PromoterTask(config, paths.windows, reference, paths.tokenizer, None, negative_set, False)
+    task = PromoterTask(config, paths.tokenizer, None, paths.windows, reference, negative_set, False)
     models = task.objective(nn.Identity(), World(0, 1, CPU))
     learned = PromoterData(config, "cnnprom", negative_set, paths.windows, reference).learned
-    assert isinstance(learned, DrawnPromoters)
+    assert isinstance(learned, DrawnTexts)
     size = config.promoters.training.batch_size
     trimmed = set()
     for step in (0, 3, 40):
         texts, labels = learned.draw(step, 0, size)
-        assert labels[:, 0].tolist() == models.batch(step, 0, size)["labels"].tolist()
+        assert labels.tolist() == models.batch(step, 0, size)["labels"].tolist()
         rows, cuts = models.draws.at(step, 0, size)
         for text, row, (left, right) in zip(texts, rows, cuts, strict=True):
             whole = models.windows.sequences[row]

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.baselines.dyads import TrackWords
+from bigbird_dna.baselines.networks import NetworkSettings
 from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
 from bigbird_dna.config import OptimizerConfig
@@ -23,11 +24,10 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings, Settings
-from bigbird_dna.papers.comparators.architectures import NETWORKS
+from bigbird_dna.papers.comparators.architectures import NETWORKS, NetworkComparator
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
-from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
+from bigbird_dna.papers.comparators.interface import Comparator
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
-from bigbird_dna.papers.comparators.networks import NetworkComparator
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from bigbird_dna.training.loop import Epochs
 from tests.baselines.sources import Source

@@ -7,14 +7,20 @@ import numpy as np
 import pytest
 import torch
 
+from bigbird_dna.baselines import networks
 from bigbird_dna.baselines.kmers import base_codes
+from bigbird_dna.baselines.networks import CnnProm, NetworkSettings, count_products, one_hot
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.papers.comparators import networks
-from bigbird_dna.papers.comparators.architectures import NETWORKS, CnnProm, DanQ, DeepSea, ResidualCnn
-from bigbird_dna.papers.comparators.interface import NetworkSettings
-from bigbird_dna.papers.comparators.networks import NetworkComparator, count_products, one_hot
+from bigbird_dna.papers.comparators.architectures import (
+    NETWORKS,
+    DanQ,
+    DeepSea,
+    NetworkComparator,
+    ResidualCnn,
+)
+from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails
 from tests.papers.comparators.test_known_differences import DrawnTexts, training
 from tests.toys import random_dna
@@ -161,7 +167,7 @@ def test_windows_without_a_direction_are_the_same_on_both_strands(make: Make) ->
 def test_a_network_begins_with_the_share_of_positives(make: Make) -> None:
     rare = np.array([[row < 3] for row in range(32)], int)
     for weight, expected in ((1.0, 3 / 32), (29 / 3, 0.5)):
-        settings = training(1, rate=1e-9, positive_weight=weight)
+        settings = training(1, rate=1e-9, loss=LabelLoss(positive_weight=weight))
         found = (
             make(settings, weight=weight).fit(drawn(rare), TextWindows(TEXTS[32:], rare[:16])).predict(TEXTS)
         )
@@ -173,7 +179,7 @@ def test_held_out_positives_weigh_as_told(make: Make, positives: int) -> None:
     """Also where all held-out windows are of one class."""
     labels = (np.arange(16) < positives).astype(int)[:, None]
     learned, held_out = drawn(LABELS[:32, :1]), TextWindows(TEXTS[32:], labels)
-    model = make(training(12, positive_weight=3.0), held=positives).fit(learned, held_out)
+    model = make(training(12, loss=LabelLoss(positive_weight=3.0)), held=positives).fit(learned, held_out)
     found = model.predict(TEXTS[32:]).astype(float)
     expected = -(3 * labels * np.log(found) + (1 - labels) * np.log(1 - found)).mean()
     assert model.trained is not None

@@ -1,4 +1,4 @@
-"""Training of comparators that are networks on one-hot windows, with the common training loop.
+"""Networks on one-hot windows, and their training as baselines with the common training loop.
 
 All networks are trained like the models of the task, independent of their papers: the same draws of windows,
 loss, optimizer and choice of weights. An N is four zeros, as in DeepSEA's data: it is evidence for no base,
@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import expit
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
-from bigbird_dna.baselines.windows import Probabilities, blocks
+from bigbird_dna.baselines.windows import Probabilities, TextWindows, blocks
 from bigbird_dna.config import TrainingConfig
+from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
-from bigbird_dna.finetuning.chromatin import constant_log_odds, held_out_metrics
-from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.genome.sequence import UNKNOWN, reverse_complement
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.draws import WindowDraws
 from bigbird_dna.training.loop import Batch, Objective
+from bigbird_dna.training.losses import LabelLoss
 from bigbird_dna.training.task import Training, TrainingResult, fit
 
 # Axes: B windows, L bases.
@@ -68,6 +69,7 @@ def count_products(network: nn.Module, example: Tensor) -> int:
 
 # Axes: N windows, L bases, T labels.
 
+_FILTER, _POOLED = 21, 231  # bp of a filter of CNNProm, and positions of a maximum
 _AT_ONCE = 256  # most windows per prediction batch
 _BASES_AT_ONCE = 1 << 17
 
@@ -81,6 +83,37 @@ class DrawnWindows(Windows, Protocol):
 
     def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
         """The windows `first … first + count` of a step, with their labels (n, T)."""
+
+
+class DrawnTexts(TextWindows):
+    """Whole sequences, drawn for networks as for the models; N replaces the bases that the models trim."""
+
+    def __init__(
+        self,
+        sequences: Sequence[str],
+        labels: ArrayLike,
+        draws: WindowDraws,
+        shares: ArrayLike | None = None,
+        both_strands: bool = False,
+    ) -> None:
+        super().__init__(sequences, labels)
+        self.draws, self.both_strands = draws, both_strands
+        everything = self.labels(np.arange(self.shape[0]))
+        self.shares = np.asarray(everything.mean(axis=0) if shares is None else shares, np.float64)
+
+    def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[Any]]:
+        rows, cuts = self.draws.at(step, first, count)
+        chosen = np.array(rows, np.intp)
+        texts = [
+            text[left : len(text) - right].rjust(len(text) - right, "N").ljust(len(text), "N")
+            for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
+        ]
+        if self.both_strands:
+            turned = self.draws.turned(step, first, count)
+            texts = [
+                reverse_complement(text) if turn else text for text, turn in zip(texts, turned, strict=True)
+            ]
+        return texts, self.labels(chosen)
 
 
 class Network(Protocol):
@@ -104,7 +137,21 @@ class OneHotNetwork(nn.Module):
         return self.inner(one_hot(codes))  # type: ignore[no-any-return]
 
 
-class NetworkComparator(Comparator, Training[OneHotNetwork]):
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Training settings of a network: those of the models of its task, and how its windows are used.
+
+    With `both_strands`, windows have no direction, and predictions are means over both strands, as in
+    DeepSEA.
+    """
+
+    training: FinetuningConfig
+    both_strands: bool = False
+    loss: LabelLoss = LabelLoss()  # noqa: RUF009 - immutable
+    evaluated: int = 2000  # most held-out windows on which weights are chosen
+
+
+class NetworkBaseline(Training[OneHotNetwork]):
     """A network on one-hot windows. `windows` identifies its data: a killed training resumes only on the same
     windows. Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical
     results."""
@@ -146,7 +193,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         output = network.inner.output  # initialized to the best constant prediction
         assert isinstance(output, nn.Linear)
         with torch.no_grad():
-            output.bias.copy_(constant_log_odds(self.learned.shares, self.settings.positive_weight))
+            output.bias.copy_(self.settings.loss.constant(self.learned.shares))
 
     def describe(self, network: OneHotNetwork) -> str:
         return f"{self.name}: {self.learned.shape[0]:,} training windows of {self.learned.length:,} bp"
@@ -173,24 +220,40 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         codes = base_codes(sequences)
         strands = (codes, other_strand(codes)) if self.settings.both_strands else (codes,)
         network = self.trained.network
-        found = [expit(np.concatenate([*_logits(network, one, self.device)])) for one in strands]
-        return np.asarray(np.mean(found, axis=0), np.float32)
-
-    def chosen(self) -> dict[str, Any]:
-        if self.trained is None:
-            return {}
-        return self.trained.effort
-
-    def files(self) -> dict[str, Path]:
-        return {} if self.trained is None else {"training.jsonl": self.trained.log}
+        found = [np.concatenate([*_logits(network, one, self.device)]) for one in strands]
+        return np.asarray(np.mean([self.settings.loss.predictions(one) for one in found], axis=0), np.float32)
 
     def finish(self) -> None:
         if self.trained is not None:
             self.trained.store.remove()
 
 
+class CnnProm(nn.Module):
+    """CNNProm (Umarov & Solovyev, PLoS ONE 12:e0171410, 2017): a convolutional and a dense layer.
+
+    The network for human promoters without TATA: 300 filters of 21 bp, the maximum over 231 positions (the
+    whole window of 251 bp), 128 dense units. Longer windows have a maximum per 231 positions. In a window of
+    251 bp, the network detects which motifs are present, but not their order or distance.
+    """
+
+    shortest = _FILTER
+
+    def __init__(self, length: int, labels: int, *, filters: int = 300, dense: int = 128) -> None:
+        super().__init__()
+        places = length - _FILTER + 1
+        pooled = min(_POOLED, places)
+        self.motifs = nn.Conv1d(4, filters, _FILTER)
+        self.pool = nn.MaxPool1d(pooled, ceil_mode=True)
+        self.dense = nn.Linear(filters * -(-places // pooled), dense)
+        self.output = nn.Linear(dense, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        found = self.pool(F.relu(self.motifs(windows)))
+        return self.output(F.relu(self.dense(found.flatten(1))))  # type: ignore[no-any-return]
+
+
 class NetworkObjective(Objective):
-    """Binary cross-entropy over windows and labels, with positives weighted."""
+    """The loss of the windows' labels."""
 
     def __init__(
         self, learned: DrawnWindows, held_out: Windows, settings: NetworkSettings, device: torch.device
@@ -209,18 +272,16 @@ class NetworkObjective(Objective):
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {"labels": float(batch["labels"].numel())}
+        return {"windows": float(len(batch["labels"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         logits = network(batch["codes"]).float()
-        weight = torch.full((), self.settings.positive_weight, device=logits.device)
-        sums = F.binary_cross_entropy_with_logits(logits, batch["labels"], pos_weight=weight, reduction="sum")
-        return sums / totals["labels"]
+        return self.settings.loss.rows(logits, batch["labels"]).sum() / totals["windows"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return loss and median AUROC over labels on held-out windows, on one strand."""
+        """Return loss and metric of held-out windows, on one strand."""
         logits = np.concatenate([*_logits(network, self.evaluated, self.device)])
-        return held_out_metrics(logits, self.labels, self.settings.positive_weight)
+        return self.settings.loss.metrics(logits, self.labels)
 
 
 def _logits(

@@ -1,0 +1,116 @@
+"""Regressions on features of labeled sequences, for any kind of label."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.baselines.kmers import KmerTracks, both_strand_frequencies
+from bigbird_dna.baselines.promoters import (
+    CompositionLogistic,
+    KmerLogistic,
+    LogisticBaseline,
+    PositionLogistic,
+    composition_features,
+)
+from bigbird_dna.data.predictions import COMPOSITION, KMER, POSITION
+from bigbird_dna.training.losses import LabelLoss
+
+# Axes: N sequences, F features, T outputs.
+
+Floats = npt.NDArray[np.floating]
+
+
+class Labeled(Protocol):
+    """Sequences with labels (N, T)."""
+
+    @property
+    def sequences(self) -> list[str]: ...
+
+    @property
+    def labels(self) -> npt.NDArray[np.float32]: ...
+
+
+def composition_and_length(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Features of `composition_features`, and the logarithm of the length; (N, 4)."""
+    lengths = np.log([[max(len(sequence), 1)] for sequence in sequences]).reshape(-1, 1)
+    return np.concatenate([composition_features(sequences), lengths], axis=1, dtype=np.float32)
+
+
+class LengthLogistic(CompositionLogistic):
+    """Logistic regression on the features of `composition_and_length`."""
+
+    def features(self, sequences: Sequence[str]) -> Any:
+        return composition_and_length(sequences)
+
+
+class BothStrandKmerLogistic(KmerLogistic):
+    """Logistic regression on frequencies of k-mers and their reverse complements."""
+
+    def features(self, sequences: Iterable[str]) -> Any:
+        return both_strand_frequencies(list(sequences), self.k)
+
+
+class SequenceRegression:
+    """A regression on features of sequences, whose outputs are those of a network with the same `loss`.
+
+    Binary labels: the logistic regression `binary`. Other kinds: regressions with an L2 penalty on
+    standardized features (`KmerTracks`), whose penalties are chosen on the validation sequences.
+    """
+
+    def __init__(
+        self, binary: LogisticBaseline, features: Callable[[Sequence[str]], Any], loss: LabelLoss
+    ) -> None:
+        self.fitted: LogisticBaseline | KmerTracks = binary if loss.kind == "binary" else KmerTracks(loss)
+        self._features = features
+
+    def fit(self, learned: Labeled, valid: Labeled) -> Self:
+        """Fit to training sequences."""
+        if isinstance(self.fitted, LogisticBaseline):
+            self.fitted.fit(learned.sequences, learned.labels[:, 0])
+        else:
+            x, x_valid = self._dense(learned.sequences), self._dense(valid.sequences)
+            self.fitted.fit(x, learned.labels, x_valid, valid.labels)
+        return self
+
+    def _dense(self, sequences: Sequence[str]) -> npt.NDArray[np.float32]:
+        found = self._features(sequences)
+        return np.asarray(found if isinstance(found, np.ndarray) else found.toarray(), np.float32)
+
+    def logits(self, sequences: Sequence[str]) -> Floats:
+        """Return log-odds, or standardized numbers, (N, T)."""
+        if isinstance(self.fitted, LogisticBaseline):
+            return self.fitted.logits(sequences)[:, None]
+        return self.fitted.logits(self._dense(sequences))
+
+    @property
+    def coefficients(self) -> Floats:
+        """Outputs per unit of each feature, (F, T) or (F,)."""
+        if isinstance(self.fitted, KmerTracks):
+            return self.fitted.coefficients()[0]
+        assert isinstance(self.fitted, KmerLogistic | PositionLogistic)
+        return self.fitted.coefficients
+
+    @property
+    def intercept(self) -> Any:
+        """Outputs of a sequence without features, a number or (T,)."""
+        if isinstance(self.fitted, KmerTracks):
+            return self.fitted.coefficients()[1]
+        assert isinstance(self.fitted, KmerLogistic | PositionLogistic)
+        return self.fitted.intercept
+
+
+def sequence_regressions(
+    loss: LabelLoss, k: int, seed: int, *, aligned: bool, both_strands: bool
+) -> dict[str, SequenceRegression]:
+    """Return the regressions for a kind of labels by name; `position` only for binary, `aligned` ones."""
+    kmers = (BothStrandKmerLogistic if both_strands else KmerLogistic)(k, seed)
+    found = {
+        KMER: SequenceRegression(kmers, kmers.features, loss),
+        COMPOSITION: SequenceRegression(LengthLogistic(seed), composition_and_length, loss),
+    }
+    if aligned and loss.kind == "binary":
+        position = PositionLogistic(seed)
+        found[POSITION] = SequenceRegression(position, position.features, loss)
+    return found

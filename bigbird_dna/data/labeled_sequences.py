@@ -1,0 +1,246 @@
+"""Labeled sequences for training: any kind of label, in splits that do not divide similar sequences."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.config import LabelKind
+from bigbird_dna.console import log
+from bigbird_dna.data.custom_sequences import are_tables, read_given
+from bigbird_dna.data.negatives import MAX_N
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fields import decimal, quoted, whole_number
+from bigbird_dna.genome.records import check_splits, counted, divide, first_copies, look_up, with_validation
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence_tables import (
+    CLASSES,
+    COLUMNS,
+    LABEL,
+    SequenceTable,
+    TableColumns,
+    class_of,
+    read_tables,
+)
+from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
+from bigbird_dna.genome.splits import Split
+
+# Axes: N sequences, T outputs.
+
+MOST_CLASSES = 1000
+_LIKELY_CLASSES = 100  # whole numbers up to here are classes, if every one occurs
+
+Floats = npt.NDArray[np.float32]
+
+
+class Labels(NamedTuple):
+    """Labels of sequences: of one class or several labels of 0 and 1, one of several classes, or numbers."""
+
+    kind: LabelKind
+    outputs: tuple[str, ...]  # names of the classes of `multiclass`, otherwise of the labels
+    values: Floats  # (N, T); of `multiclass`, 1 for the class and 0 for all others
+
+    @property
+    def classes(self) -> npt.NDArray[np.int64]:
+        """The classes (N,) that splits balance, from 0; one class for several labels and for numbers."""
+        if self.kind == "multiclass":
+            return np.asarray(self.values.argmax(axis=1), np.int64)
+        values = self.values[:, 0] if self.kind == "binary" else np.zeros(len(self.values))
+        return values.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledSequences:
+    """N sequences in A C G T N with their labels and splits, in file order."""
+
+    names: list[str]
+    sequences: list[str]
+    labels: Labels
+    splits: npt.NDArray[np.str_]  # (N,)
+    groups: npt.NDArray[np.int64]  # (N,) number of the group of similar sequences
+
+    def rows(self, *splits: Split) -> npt.NDArray[np.intp]:
+        """Return the numbers of the sequences of some splits."""
+        return np.flatnonzero(np.isin(self.splits, splits))
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum of sequences, labels and splits."""
+        texts = "\n".join([*self.sequences, *self.labels.outputs, *self.splits.tolist()])
+        return hashlib.sha256(texts.encode() + self.labels.values.tobytes()).hexdigest()
+
+    @cached_property
+    def length(self) -> int | None:
+        """Length of all sequences in bp; None: lengths differ."""
+        lengths = {*map(len, self.sequences)}
+        return lengths.pop() if len(lengths) == 1 else None
+
+
+def read_labeled_sequences(
+    data: Sequence[Path],
+    *,
+    negatives: Path | None = None,
+    splits: Path | None = None,
+    columns: TableColumns = COLUMNS,
+    task: LabelKind | None = None,
+    similarity: float = SIMILAR,
+    seed: int = 1,
+) -> LabeledSequences:
+    """Read tables (`read_tables`), or a FASTA file of positives and `negatives`, and divide them into splits.
+
+    Without `task`, the kind of the labels is found from them (`parse_labels`). Sequences with more than 10 %
+    N are excluded and counted. Similar sequences get the same split, unless the tables, or a table `splits`,
+    specify each record's split; a missing validation split is taken from the training sequences. `UsageError`
+    for files that do not belong together. `DataError` for labels of another kind, and for an empty split.
+    """
+    if are_tables(data, negatives, splits):
+        table = read_tables(data, columns)
+    else:
+        table = _fasta_table(data, negatives, splits, columns)
+    where = f"{data[0]}: by {'groups of similar sequences' if table.splits is None else 'the given splits'}"
+    labels, sequences = parse_labels(table, task), table.records.sequences
+    kept = np.array([fraction_n(text) <= MAX_N for text in sequences.values()], bool)
+    if not kept.all():
+        log(f"{counted(int((~kept).sum()), 'sequence')} not used: more than {MAX_N:.0%} N")
+    if not kept.any():
+        raise DataError(f"{data[0]}: all sequences have more than {MAX_N:.0%} N")
+    names = [name for name, good in zip(sequences, kept, strict=True) if good]
+    texts = [sequences[name] for name in names]
+    labels = labels._replace(values=labels.values[kept])
+    log(f"comparing {len(names):,} sequences")
+    groups = similar_groups(texts, similarity)
+    if table.splits is None:
+        chosen = divide(groups, labels.classes, seed)
+    else:
+        used = {*names}
+        given = {name: split for name, split in table.splits.items() if name in used}
+        chosen = with_validation(look_up(names, given, where), groups, labels.classes, seed)
+    found = LabeledSequences(names, texts, labels, np.array(chosen), groups)
+    _check(found, where)
+    return found
+
+
+def _fasta_table(
+    data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns
+) -> SequenceTable:
+    """Return the records of FASTA files of positives and negatives as the rows of a table."""
+    if negatives is None:
+        raise DataError(f"{data[0]}: FASTA records have no labels; give the negatives too, or a table")
+    given = read_given(data, negatives, splits, columns)
+    positives, others = given.files
+    counts = len(positives.sequences), len(others.sequences)
+    labels: list[tuple[str, ...]] = [*[("1",)] * counts[0], *[("0",)] * counts[1]]
+    for name, text in others.sequences.items():
+        positives.sequences[name] = text
+    return SequenceTable(positives, (LABEL,), labels, given.splits, {0: data[0]})
+
+
+def parse_labels(table: SequenceTable, task: LabelKind | None = None) -> Labels:
+    """Return the labels of a table, and log their kind.
+
+    Without `task`: several columns are `multilabel` if they contain only 0 and 1, otherwise `regression`. One
+    column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
+    it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
+    `regression`. `DataError` names the row of a label of another kind, and a label that is the same for all.
+    """
+    kind = task or _infer(table)
+    if kind in ("binary", "multiclass") and len(table.columns) > 1:
+        raise DataError(f"{table.where(0)}: task {kind} needs one column of labels, not {len(table.columns)}")
+    labels = _classes(table) if kind == "multiclass" else _numbers(table, kind)
+    what = "classes" if kind == "multiclass" else "label" if len(labels.outputs) == 1 else "labels"
+    names = ", ".join(labels.outputs[:5]) + (", …" if len(labels.outputs) > 5 else "")
+    log(f"task: {kind} ({len(labels.outputs):,} {what}: {names})")
+    return labels
+
+
+def _infer(table: SequenceTable) -> LabelKind:
+    values = [*map(set, zip(*table.labels, strict=True))]
+    if all(value.lower() in CLASSES for column in values for value in column):
+        return "binary" if len(values) == 1 else "multilabel"
+    if len(values) > 1:
+        return "regression"
+    (texts,) = values
+    whole = sorted(-1 if (number := whole_number(text)) is None else number for text in texts)
+    are_classes = whole[0] in (0, 1) and whole == [*range(whole[0], whole[0] + len(whole))]
+    if len(texts) == 2 or (are_classes and len(whole) <= _LIKELY_CLASSES):
+        return "multiclass"
+    return "multiclass" if any(decimal(text) is None for text in texts) else "regression"
+
+
+def _classes(table: SequenceTable) -> Labels:
+    texts = [label for (label,) in table.labels]
+    names = sorted({*texts}, key=lambda text: (decimal(text) is None, decimal(text) or 0.0, text))
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise DataError(
+            f"{table.where(0)}: column {table.columns[0]!r} has {len(names):,} classes; task multiclass "
+            f"needs 2 to {MOST_CLASSES:,}"
+        )
+    if "" in names:
+        raise DataError(f"{table.where(texts.index(''))}: label '' is empty")
+    numbers = {name: number for number, name in enumerate(names)}
+    rows = np.array([numbers[text] for text in texts])
+    return Labels("multiclass", tuple(names), np.eye(len(names), dtype=np.float32)[rows])
+
+
+def _numbers(table: SequenceTable, kind: LabelKind) -> Labels:
+    """Return labels of 0 and 1, or numbers, without columns that have the same label in all rows."""
+
+    def read(text: str, number: int, column: str) -> float:
+        if kind != "regression":
+            return float(class_of(text, table.where(number)))
+        value = decimal(text)
+        if value is None:
+            raise DataError(
+                f"{table.where(number)}: {column} {quoted(text)} is not a number, which task regression needs"
+            )
+        return value
+
+    rows = [
+        [read(text, number, column) for text, column in zip(labels, table.columns, strict=True)]
+        for number, labels in enumerate(table.labels)
+    ]
+    values = np.array(rows, np.float32)
+    varied = np.ptp(values, axis=0) > 0
+    same = [column for column, good in zip(table.columns, varied, strict=True) if not good]
+    if len(same) == len(table.columns):
+        first = table.labels[0][0]
+        raise DataError(f"{table.where(0)}: all {len(rows):,} rows have the same label {quoted(first)}")
+    if same:
+        log(f"warning: {counted(len(same), 'column')} left out, with the same label in all rows: {same[0]} …")
+    kept = tuple(column for column, good in zip(table.columns, varied, strict=True) if good)
+    return Labels(kind, kept, values[:, varied])
+
+
+def _check(found: LabeledSequences, where: str) -> None:
+    """`DataError` for an empty split, or a class without training sequences; log the splits, and copies with
+    other labels and in other splits."""
+    sizes, labels = Counter(found.splits.tolist()), found.labels
+    for split in get_args(Split):
+        if not sizes[split]:
+            raise DataError(f"{where}: no sequence is in split {split!r}")
+    if labels.kind == "binary":
+        check_splits(found.splits.tolist(), labels.values[:, 0] == 1, where)
+    elif labels.kind == "multiclass":
+        trained = labels.values[found.rows("train")].sum(axis=0)
+        for name, count in zip(labels.outputs, trained, strict=True):
+            if not count:
+                raise DataError(f"{where}: class {quoted(name)} has no training sequence")
+    largest = int(np.bincount(found.groups).max())
+    shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
+    log(f"{shares} ({where}; the largest of {int(found.groups.max()) + 1:,} groups has {largest:,})")
+    first = np.array(first_copies(found.sequences))
+    if other := int((labels.values != labels.values[first]).any(axis=1).sum()):
+        log(f"warning: {counted(other, 'sequence')} a copy of another one with another label")
+    training = found.splits == "train"
+    like = int((np.isin(found.groups, found.groups[training]) & ~training).sum())
+    if like:
+        log(
+            f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are similar to a "
+            "training sequence: metrics are optimistic"
+        )

@@ -1,0 +1,382 @@
+"""Training of models of labeled sequences, with the baselines of their report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import nn
+
+from bigbird_dna.baselines.networks import CnnProm, DrawnTexts, NetworkBaseline, NetworkSettings
+from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
+from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.config import LABEL_KINDS, LabelKind, SequencesConfig, control_name, stage_values
+from bigbird_dna.console import log
+from bigbird_dna.data.chromatin import draw_groups, sample
+from bigbird_dna.data.labeled_sequences import LabeledSequences, read_labeled_sequences
+from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import DataError, check_choice
+from bigbird_dna.finetuning.calibrate import PREDICTIONS
+from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
+from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
+from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
+from bigbird_dna.genome.splits import Split
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.promoter import LoadedSequenceModel
+from bigbird_dna.model.settings import SequenceSettings
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.checkpoints import CheckpointStore
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.draws import WindowDraws, balanced_turns
+from bigbird_dna.training.initialization import FinetuningTask, Initialization
+from bigbird_dna.training.losses import LabelLoss
+from bigbird_dna.training.task import TrainingResult, fit
+
+# Axes: N held-out sequences, T outputs.
+
+VALIDATION_SEQUENCES = 2000
+
+Predictions = npt.NDArray[np.float32]
+
+
+class Measured(NamedTuple):
+    """Predictions (N, T) of the validation and test sequences by predictor, and the ensemble's weights."""
+
+    predictions: Mapping[str, npt.NDArray[np.floating]]
+    members: Members | None
+
+
+@dataclass(eq=False)
+class LabeledSequenceTask(FinetuningTask[Measured]):
+    """Training on labeled sequences: tables, or a FASTA file of positives and one of `negatives`.
+
+    Also trains the controls (on shuffled labels) and a convolutional network, and fits regressions; all
+    predict the held-out sequences. `permutation` is the number of a control; None: the model.
+    """
+
+    name: ClassVar = "sequences"
+    data: Sequence[Path]
+    negatives: Path | None = None
+    splits: Path | None = None
+    sequence_column: str = "sequence"
+    label_columns: Sequence[str] = ()
+    split_column: str = "split"
+    task: LabelKind | None = None
+    both_strands: bool = False
+    permutation: int | None = None
+    of_model: "LabeledSequenceTask | None" = None  # for a control, which has the same data and initialization
+
+    def __post_init__(self) -> None:
+        self.finished: list[CheckpointStore] = []  # of further trainings
+        if self.task is not None:
+            check_choice("--task", self.task, LABEL_KINDS)
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        more = (one for one in (self.negatives, self.splits) if one is not None)
+        return [*self.data, *more, *super().inputs]
+
+    @cached_property
+    def sequences(self) -> LabeledSequences:
+        """All sequences, with their splits."""
+        if self.of_model is not None:
+            return self.of_model.sequences
+        return read_labeled_sequences(
+            self.data,
+            negatives=self.negatives,
+            splits=self.splits,
+            columns=TableColumns(self.sequence_column, tuple(self.label_columns), self.split_column),
+            task=self.task,
+            similarity=self.run.sequences.min_shared_kmers,
+            seed=self.run.seed,
+        )
+
+    @cached_property
+    def section(self) -> SequencesConfig:
+        """The run's section, adapted to the sequences and to the initialization."""
+        section, changes = self.run.sequences, dict[str, Any]()
+        self.run.encoder.check_pooling(section.model.pooling, "sequences.model")
+        changes["initial"] = "pretrained" if self.pretrained else "random"
+        if not self._aligned:
+            changes["base_positions"] = False
+        training, number = section.training, self.permutation
+        if number is not None:
+            training = training.model_copy(update={"seed": training.seed + number})
+        shortest = min(map(len, self.sequences.sequences))
+        if shortest <= 2 * training.crop_jitter_bp:
+            jitter = max((shortest - 1) // 4, 0)
+            log(f"the shortest sequence has {shortest} bp: sequences.training.crop_jitter_bp is {jitter}")
+            training = training.model_copy(update={"crop_jitter_bp": jitter})
+        return section.model_copy(
+            update={"model": section.model.model_copy(update=changes), "training": training}
+        )
+
+    @property
+    def _aligned(self) -> bool:
+        """Whether a base's offset in the sequence can have a meaning."""
+        return self.sequences.length is not None and not self._both_strands
+
+    @property
+    def _both_strands(self) -> bool:
+        return self.both_strands or self.run.sequences.both_strands
+
+    def own_tokenizer(self) -> Tokenizer:
+        """The given tokenizer, or one trained on the training sequences, of both strands in turn."""
+        if self.tokenizer_path is not None:
+            return super().own_tokenizer()
+        tokens, corpus, left = self.run.tokens, [], round(self.run.tokens.corpus_megabases * 1e6)
+        for number, row in enumerate(self.sequences.rows("train").tolist()):
+            text = self.sequences.sequences[row]
+            corpus.append(reverse_complement(text) if number % 2 and tokens.strands == "both" else text)
+            left -= len(text)
+            if left <= 0:
+                break
+        log(f"learning {tokens.vocabulary:,} tokens from {sum(map(len, corpus)):,} bp")
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / "tokenizer.model"
+            return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
+
+    @cached_property
+    def start(self) -> Initialization:
+        return super().start if self.of_model is None else self.of_model.start
+
+    @cached_property
+    def learned(self) -> npt.NDArray[np.intp]:
+        """The rows of the training sequences."""
+        rows, training = self.sequences.rows("train"), self.run.sequences.training
+        if training.train_fraction < 1:
+            groups = self.sequences.groups[rows]
+            rows = rows[draw_groups(groups, training.train_fraction, (training.seed, 6))]
+        return rows
+
+    @cached_property
+    def losses(self) -> LabelLoss:
+        """The loss, which standardizes labels or weights classes as in the training sequences."""
+        labels, values = self.sequences.labels, self.sequences.labels.values[self.learned]
+        for output, constant in zip(labels.outputs, np.ptp(values, axis=0) == 0, strict=True):
+            if constant:
+                raise DataError(
+                    f"{self.data[0]}: all {len(values):,} training sequences have the same {output!r}"
+                )
+        always, variants = self._turns(values)
+        drawn = values[always | (variants == 0)]  # in an epoch
+        return LabelLoss.of(labels.kind, drawn, self._balanced)
+
+    @property
+    def _balanced(self) -> bool:
+        return self.run.sequences.training.class_weights == "balanced"
+
+    def _turns(self, labels: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return which training sequences are drawn in which epoch, see `WindowDraws`."""
+        if self.sequences.labels.kind == "binary" and self._balanced:
+            return balanced_turns(labels[:, 0], self.run.sequences.training.seed)
+        return np.ones(len(labels), bool), np.zeros(len(labels), np.int64)
+
+    @cached_property
+    def settings(self) -> SequenceSettings:
+        model, labels = self.section.model, self.sequences.labels
+        return SequenceSettings(
+            kind=labels.kind,
+            outputs=labels.outputs,
+            length=self.sequences.length,
+            means=self.losses.means,
+            deviations=self.losses.deviations,
+            pooling=model.pooling,
+            head=model.head,
+            jitter=self.section.training.crop_jitter_bp,
+            views=model.views,
+            shuffled_labels=self.permutation is not None,
+            base_positions=model.base_positions,
+            ensemble=POSITION in model.ensemble and self._aligned and labels.kind == "binary",
+            ensemble_kmers=self.section.evaluation.baseline_kmer if KMERS in model.ensemble else 0,
+            both_strands=self._both_strands,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings, and the checksum of the sequences with labels and splits."""
+        own = {
+            "settings": self.settings.model_dump(exclude={"views"}),
+            "sequences": self.sequences.sha256,
+            "training_sequences": len(self.learned),
+        }
+        return own | super().identity()
+
+    def initialize(self, network: nn.Module) -> None:
+        assert isinstance(network, Classifier)
+        self.start.apply(network.encoder)
+        shares = self.sequences.labels.values[self.learned].mean(axis=0)
+        with torch.no_grad():
+            network.output.bias.copy_(self.losses.constant(shares))
+
+    def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
+        held_out = sample(self.sequences.rows("valid"), VALIDATION_SEQUENCES, (self.config.seed, 5))
+        windows = self._windows(self.learned, shuffled=self.permutation is not None), self._windows(held_out)
+        training, positions = self.section.training, self.encoder.max_length
+        return ClassifierObjective(
+            self.tokenizer, *windows, training, self.settings, positions, world, self.losses
+        )
+
+    def _windows(self, rows: npt.NDArray[np.intp], shuffled: bool = False) -> ClassifierWindows:
+        """Return sequences with their labels, or those of other ones among them."""
+        texts, labels = self._texts(rows), self.sequences.labels.values[rows]
+        if shuffled:
+            labels = labels[np.random.default_rng((self.config.seed, 4)).permutation(len(rows))]
+        return ClassifierWindows(texts, labels, *self._turns(labels))
+
+    def _texts(self, rows: npt.NDArray[np.intp]) -> list[str]:
+        return [self.sequences.sequences[row] for row in rows.tolist()]
+
+    def describe(self, network: nn.Module) -> str:
+        what = "training sequences" if self.permutation is None else "training sequences, labels shuffled"
+        return f"{len(self.learned):,} {what}"
+
+    def measure(self, trained: TrainingResult[nn.Module]) -> Measured:
+        """Return predictions of the model, the baselines and the controls, and the ensemble's weights."""
+        world, checkpoints = trained.world, trained.store.directory.parent
+        regressions = self._regressions(trained.objective, world)
+        predictions, members = self._predicted(trained, regressions)
+        texts = self._texts(self.sequences.rows("valid", "test"))
+        for name, one in regressions.items():
+            predictions[name] = self.losses.predictions(one.logits(texts))
+        with torch.inference_mode(False), torch.enable_grad():  # further trainings
+            if self.section.baselines.cnn and self.cnn_texts is not None:
+                predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world.device.type))
+            for number in range(self.section.baselines.shuffled_labels):
+                other = replace(self, permutation=number, of_model=self)
+                control = fit(other, checkpoints, world)
+                self.finished.append(control.store)
+                with torch.inference_mode():
+                    shuffled = other._regressions(control.objective, world, (KMER, POSITION))
+                    predictions[control_name(number)] = other._predicted(control, shuffled)[0][MODEL]
+        return Measured(predictions, members)
+
+    def _regressions(
+        self, objective: Any, world: World, names: Sequence[str] | None = None
+    ) -> dict[str, SequenceRegression]:
+        """Return regressions by name, fitted to the sequences of an objective."""
+        evaluation = self.section.evaluation
+        valid = self._windows(self.sequences.rows("valid"), shuffled=self.permutation is not None)
+        found = sequence_regressions(
+            self.losses,
+            evaluation.baseline_kmer,
+            evaluation.seed,
+            aligned=self._aligned,
+            both_strands=self._both_strands,
+        )
+        return world.first(
+            lambda: {
+                name: one.fit(objective.windows, valid)
+                for name, one in found.items()
+                if names is None or name in names
+            }
+        )
+
+    def _predicted(
+        self, trained: TrainingResult[nn.Module], regressions: Mapping[str, SequenceRegression]
+    ) -> tuple[dict[str, npt.NDArray[np.floating]], Members | None]:
+        """Return the model's predictions, and in an ensemble also the network's and the members' weights."""
+        model, world, labels = self.model(trained), trained.world, self.sequences.labels
+        assert isinstance(model, LoadedSequenceModel)
+        rows = self.sequences.rows("valid", "test")
+        texts = self._texts(rows)
+        predict = partial(model.window_predictions, batch_size=64, device=world.device.type)
+        found = world.divide(texts, predict)
+        ensemble = model.network.ensemble
+        if ensemble is None:
+            return {MODEL: found}, None
+        fitted = {POSITION: regressions[POSITION]} if ensemble.position is not None else {}
+        fitted |= {KMERS: regressions[KMER]} if ensemble.kmers is not None else {}
+        members = Members.equal((NETWORK, *fitted))
+        if self.permutation is None:  # a control must not use true labels
+            valid = np.isin(rows, self.sequences.rows("valid"))
+            chosen = [text for text, good in zip(texts, valid, strict=True) if good]
+            logits = {NETWORK: self.losses.logits(found[valid].astype(np.float64))}
+            logits |= {name: one.logits(chosen) for name, one in fitted.items()}
+            values = self.losses.standardized(torch.from_numpy(labels.values[rows[valid]])).numpy()
+            members = fit_members(logits, values, 1.0 if labels.kind == "multilabel" else None, labels.kind)
+        add_members(ensemble, fitted, members)
+        return {MODEL: world.divide(texts, predict), NETWORK: found}, members
+
+    @cached_property
+    def cnn_texts(self) -> list[str] | None:
+        """All sequences in one length, with N on both sides; None: too short for the network."""
+        longest = self.sequences.length or max(map(len, self.sequences.sequences))
+        if longest < CnnProm.shortest:
+            log(f"no convolutional network: it needs sequences of {CnnProm.shortest} bp")
+            return None
+        return [text.center(longest, "N") for text in self.sequences.sequences]
+
+    def _cnn(self, checkpoints: Path, device: str) -> npt.NDArray[np.floating]:
+        """Return predictions of a convolutional network, trained on the draws of the model."""
+        texts, labels, training = self.cnn_texts, self.sequences.labels, self.section.training
+        assert texts is not None
+
+        def of(rows: npt.NDArray[np.intp]) -> tuple[list[str], npt.NDArray[np.float32]]:
+            return [texts[row] for row in rows.tolist()], labels.values[rows]
+
+        draws = WindowDraws(*self._turns(labels.values[self.learned]), training)
+        turned = self._both_strands
+        settings = NetworkSettings(training, turned, self.losses, VALIDATION_SEQUENCES)
+        identity = {
+            "sequences": self.sequences.sha256,
+            "training_sequences": len(self.learned),
+            "both_strands": turned,
+        }
+        network = NetworkBaseline(
+            CnnProm, settings, name=CNN, checkpoints=checkpoints, windows=identity, device=device
+        )
+        learned = DrawnTexts(*of(self.learned), draws, both_strands=turned)
+        network.fit(learned, TextWindows(*of(self.sequences.rows("valid"))))
+        assert network.trained is not None
+        self.finished.append(network.trained.store)
+        return network.predict(of(self.sequences.rows("valid", "test"))[0])
+
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Module], measured: Measured
+    ) -> dict[str, Any]:
+        """Write the model directory with the predictions of all predictors; return metrics."""
+        sequences, rows = self.sequences, self.sequences.rows("valid", "test")
+        columns: dict[str, Any] = {
+            "name": [sequences.names[row] for row in rows.tolist()],
+            "split": sequences.splits[rows],
+            "group": sequences.groups[rows],
+        }
+        for predictor, values in {LABEL: sequences.labels.values[rows], **measured.predictions}.items():
+            for output, column in zip(sequences.labels.outputs, values.T, strict=True):
+                columns[f"{predictor}/{output}"] = column.astype(np.float32)
+        write_predictions(directory / PREDICTIONS, pd.DataFrame(columns))
+        metrics: dict[str, Any] = {split: self._metrics(measured, split) for split in ("valid", "test")}
+        metrics["training"] = {**trained.effort, "examples": len(self.learned)}
+        if measured.members is not None:
+            metrics["ensemble"] = measured.members.stored()
+        provenance = {
+            "configuration": stage_values(self.run, "sequences"),
+            "pretrained_sha256": self.start.sha256,
+            "data": {path.name: checksum(path) for path in self.inputs if path.is_file()},
+            "sequences_sha256": sequences.sha256,
+        }
+        self.write_model(directory, trained, provenance, metrics)
+        for store in self.finished:
+            store.remove()
+        return metrics
+
+    def _metrics(self, measured: Measured, split: Split) -> dict[str, Any]:
+        """Return the number of sequences of a split, and the metric of each predictor."""
+        sequences, rows = self.sequences, self.sequences.rows("valid", "test")
+        chosen = np.isin(rows, sequences.rows(split))
+        labels = sequences.labels.values[rows[chosen]]
+        found = {
+            name: without_nan(self.losses.metrics(self.losses.logits(values[chosen]), labels))
+            for name, values in measured.predictions.items()
+        }
+        return {"sequences": int(chosen.sum()), **found}

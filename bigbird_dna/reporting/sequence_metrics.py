@@ -1,0 +1,167 @@
+"""Metrics of a model of labeled sequences and of its baselines, on the test sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, NETWORK, POSITION
+from bigbird_dna.disk.foreign import read_frame
+from bigbird_dna.disk.tables import Schema, check_columns
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence_tables import LABEL
+from bigbird_dna.metrics.auroc import ENDS, Estimate, auroc_note
+from bigbird_dna.metrics.labels import (
+    CLASS_METRICS,
+    REGRESSION_METRICS,
+    called_classes,
+    class_estimates,
+    regression_estimates,
+)
+from bigbird_dna.reporting.promoters import is_control
+
+MACRO = "macro"
+MULTICLASS, REGRESSION = "multiclass", "regression"
+_KEY = ("output", "model")
+_COUNTS = ("output", "model", "n", "positives")
+
+
+def _schema(counts: str, metrics: Sequence[str]) -> Schema:
+    """Return the columns of a kind of labels; the comparison with the model follows the first metric."""
+    first, *others = metrics
+    estimates = f"estimate {first} {first}_difference {' '.join(others)}"
+    return Schema.of(f"text output model; {counts}; {estimates}; text note", key=_KEY)
+
+
+_CLASSES = _schema("count n; optional positives", CLASS_METRICS)
+SCHEMAS = {
+    "binary": _CLASSES,
+    MULTICLASS: _CLASSES,
+    "multilabel": _CLASSES,
+    REGRESSION: _schema("count n", REGRESSION_METRICS),
+}
+PREDICTORS = {
+    MODEL: "the model of this report",
+    NETWORK: "the neural network alone, without the regressions that are part of the model",
+    KMER: "logistic or linear regression on the frequencies of k-mers",
+    POSITION: "regression on the base at each position",
+    COMPOSITION: "regression on GC content and length",
+    CNN: "convolutional network on the bases, trained on the same sequences",
+    CONTROL: "the same kind of model, trained on shuffled labels; a result other than chance is a warning",
+}
+"""Predictors in the order of the table, with their descriptions."""
+
+Floats = NDArray[np.floating[Any]]
+
+# Axes: N sequences, T outputs.
+
+
+class LabeledPredictions(NamedTuple):
+    """Labels of the test sequences, and predictions of several predictors, of which the model is first."""
+
+    outputs: list[str]
+    labels: Floats  # (N, T)
+    groups: NDArray[np.int64]  # (N,) similar sequences have the same number
+    scores: dict[str, Floats]  # predictor → (N, T)
+    valid: int  # number of validation sequences
+
+    @classmethod
+    def read(cls, path: Path, kind: str) -> Self:
+        """Read a file of predictions; `DataError` if a column or the test rows are missing, or a value is.
+
+        Columns are `name`, `split`, `group`, and PREDICTOR/OUTPUT for each predictor and `label`.
+        """
+        frame = read_frame(path)
+        check_columns(path, frame, ["split", "group"])
+        pairs = [str(column).partition("/") for column in frame.columns]
+        outputs = [output for name, slash, output in pairs if name == LABEL and slash]
+        names = list(dict.fromkeys(name for name, slash, _ in pairs if slash and name != LABEL))
+        unknown = [name for name in names if predictor_kind(name) not in PREDICTORS]
+        if MODEL not in names or not outputs or unknown:
+            raise DataError(f"{path}: needs columns of labels, of the model and of known predictors only")
+        names.sort(key=lambda name: [*PREDICTORS].index(predictor_kind(name)))  # controls keep their order
+        test = frame[frame["split"] == "test"]
+        if test.empty:
+            raise DataError(f"{path}: no test sequences")
+        found: dict[str, Floats] = {}
+        for name in (LABEL, *names):
+            columns = [f"{name}/{output}" for output in outputs]
+            check_columns(path, frame, columns)
+            found[name] = test[columns].to_numpy(np.float32)
+            if not np.isfinite(found[name]).all():
+                raise DataError(f"{path}: columns {name}/… contain missing values")
+        labels = found.pop(LABEL)
+        if kind != REGRESSION and not np.isin(labels, (0, 1)).all():
+            raise DataError(f"{path}: labels must be 0 or 1")
+        groups = test["group"].to_numpy(np.int64)
+        return cls(outputs, labels, groups, found, int((frame["split"] == "valid").sum()))
+
+
+def predictor_kind(name: str) -> str:
+    """Return the key of a predictor in `PREDICTORS`, the same for all controls."""
+    return CONTROL if is_control(name) else name
+
+
+def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
+    """Return one row per output and predictor with the columns of `SCHEMAS`, and notes on undefined metrics.
+
+    If there are several outputs, the rows of the mean over outputs (`MACRO`) are first. Several controls have
+    one row: the mean, and instead of an interval the lowest and the highest value.
+    """
+    if kind == REGRESSION:
+        estimates = regression_estimates(found.labels, found.scores, found.groups)
+    else:
+        exclusive = kind == MULTICLASS
+        estimates = class_estimates(found.labels, found.scores, found.groups, exclusive=exclusive)
+    several, n = len(found.outputs) > 1, len(found.labels)
+    rows: list[tuple[Any, ...]] = []
+    for place, output in enumerate([MACRO] * several + found.outputs):
+        controls: list[tuple[Any, ...]] = []
+        for name, of_outputs in estimates.items():
+            if several and not place:
+                known = sum(one[0].value == one[0].value for one in of_outputs[1:])
+                whole = known == len(found.outputs)
+                positives, note = None, "" if whole else f"mean over {known} of {len(found.outputs)} outputs"
+            else:
+                y, values = found.labels[:, place - several], found.scores[name][:, place - several]
+                positives = None if kind == REGRESSION else int(y.sum())
+                note = _note(y, values, positives, of_outputs[place][0])
+            row = (output, name, n, positives, *np.ravel(of_outputs[place]), note)
+            (controls if is_control(name) else rows).append(row)
+        rows += [_joined(controls)] if len(controls) > 1 else controls
+    metrics = REGRESSION_METRICS if kind == REGRESSION else CLASS_METRICS
+    estimated = [f"{name}{end}" for name in (*metrics, f"{metrics[0]}_difference") for end in ENDS]
+    table = pd.DataFrame(rows, columns=[*_COUNTS, *estimated, "note"]).astype({"positives": "Int64"})
+    return table[SCHEMAS[kind].names]
+
+
+def _note(labels: Floats, scores: Floats, positives: int | None, found: Estimate) -> str:
+    """Return why the metrics of an output are missing or of another kind."""
+    if positives is not None:
+        return auroc_note(positives, len(labels) - positives, found)
+    equal = [name for name, values in (("labels", labels), ("predictions", scores)) if not np.ptp(values)]
+    return f"all {' and '.join(equal)} are equal: no correlation" if equal else ""
+
+
+def _joined(controls: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the row of several controls on the same sequences."""
+    values = np.array([row[len(_COUNTS) : -1 : 3] for row in controls], float)
+    triples = np.stack([values.mean(0), values.min(0), values.max(0)], axis=1)
+    return (*controls[0][: len(_COUNTS)], *triples.ravel().tolist(), f"range of {len(controls)} permutations")
+
+
+def confusion_counts(found: LabeledPredictions) -> NDArray[np.int64]:
+    """Return the number of sequences (T, T) of each true class (rows) that the model calls each class."""
+    called = called_classes(found.scores[MODEL], exclusive=True)
+    return np.asarray(found.labels.T @ called, np.int64)
+
+
+def summary_rows(found: LabeledPredictions, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the only output, or of the mean over outputs, by model."""
+    several = len(found.outputs) > 1
+    return table[: len(table) // (len(found.outputs) + several)].set_index("model")

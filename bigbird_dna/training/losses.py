@@ -1,0 +1,130 @@
+"""Losses of networks and regressions by the kind of their labels, and metrics on held-out labels."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bigbird_dna.calibration.maps import log_odds
+from bigbird_dna.config import LabelKind
+from bigbird_dna.metrics.auroc import median_auroc
+
+# Axes: N rows, T outputs; labels of `multiclass` are 1 for the class and 0 for the others.
+
+Floats = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+
+METRICS: Mapping[LabelKind, str] = {
+    "binary": "auroc",
+    "multiclass": "auroc",
+    "multilabel": "auroc",
+    "regression": "pearson",
+}
+"""The metric of held-out labels by their kind: the median AUROC, or the mean correlation, of the outputs."""
+
+
+@dataclass(frozen=True)
+class LabelLoss:
+    """The loss of outputs: cross-entropy of log-odds in nats, or squared errors of standardized numbers.
+
+    `weights` are those of rows by the class of a binary or multiclass label; empty: all are 1.
+    `positive_weight` is that of a label 1 of several labels. `means` and `deviations` (T,) standardize the
+    labels of a regression.
+    """
+
+    kind: LabelKind = "multilabel"
+    weights: tuple[float, ...] = ()
+    positive_weight: float = 1.0
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, kind: LabelKind, labels: Floats, balanced: bool) -> Self:
+        """Return the loss for training labels (N, T); `balanced`: classes have the same total weight."""
+        if kind == "regression":
+            means, deviations = labels.mean(axis=0, dtype=np.float64), labels.std(axis=0, dtype=np.float64)
+            return cls(kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),))
+        if kind == "multilabel" or not balanced:
+            return cls(kind)
+        ones = labels.sum(axis=0, dtype=np.float64)
+        counts = np.append(len(labels) - ones, ones) if kind == "binary" else ones
+        return cls(kind, (*(len(labels) / (len(counts) * counts)).tolist(),))
+
+    def standardized(self, labels: Tensor) -> Tensor:
+        """Return the labels (N, T) of a regression in standard deviations from the mean; others unchanged."""
+        if self.kind != "regression":
+            return labels
+        means, deviations = (_constant(one, labels.device) for one in (self.means, self.deviations))
+        return (labels - means) / deviations
+
+    def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the unweighted losses (N, T) of outputs; (N, 1) of one of several classes."""
+        if self.kind == "multiclass":
+            return -(labels * logits.log_softmax(1)).sum(1, keepdim=True)
+        if self.kind == "regression":
+            return (logits - self.standardized(labels)) ** 2
+        weight = torch.full((), self.positive_weight, device=logits.device)
+        return F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight, reduction="none")
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the losses (N,) of rows: means over the outputs."""
+        losses = self.terms(logits, labels).mean(1)
+        if not self.weights:
+            return losses
+        classes = labels.argmax(1) if self.kind == "multiclass" else labels[:, 0].long()
+        return losses * _constant(self.weights, losses.device)[classes]
+
+    def constant(self, shares: Floats) -> Tensor:
+        """Return the outputs (T,) of the best constant prediction, given the fractions of positives (T,).
+
+        It is 0 for standardized labels, and for classes of the same total weight.
+        """
+        if self.weights or self.kind == "regression":
+            return torch.zeros(len(shares))
+        odds = self.positive_weight * shares / (1 - shares).clip(1e-6)
+        return torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log()
+
+    def predictions(self, logits: Floats) -> Floats:
+        """Return the predictions of outputs (N, T): probabilities, or the labels of a regression."""
+        from scipy.special import expit, softmax
+
+        if self.kind == "regression":
+            return np.asarray(logits * np.array(self.deviations) + np.array(self.means))
+        return np.asarray(softmax(logits, axis=1) if self.kind == "multiclass" else expit(logits))
+
+    def logits(self, predictions: Floats) -> Floats:
+        """Return outputs (N, T) that have the `predictions`."""
+        if self.kind == "regression":
+            return np.asarray((predictions - np.array(self.means)) / np.array(self.deviations))
+        return np.log(predictions.clip(1e-30)) if self.kind == "multiclass" else log_odds(predictions)
+
+    def metrics(self, logits: Floats, labels: Labels) -> dict[str, float]:
+        """Return loss and metric (`METRICS`) of outputs (N, T); NaN for outputs that are not finite."""
+        rows = self.rows(*(torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels)))
+        loss, metric = float(rows.mean()), METRICS[self.kind]
+        # NaN cannot be ranked.
+        found = label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
+        return {"loss": loss, metric: found}
+
+
+@lru_cache(maxsize=64)  # a copy to a GPU in every step would synchronize it
+def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device)
+
+
+def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
+    """Return the metric (`METRICS`) of outputs (N, T), which may be log-odds, probabilities or numbers."""
+    if kind != "regression":
+        return median_auroc(labels.astype(np.int64), outputs)
+    centered = [one - one.mean(axis=0) for one in (np.asarray(outputs, float), np.asarray(labels, float))]
+    norms = np.prod([np.linalg.norm(one, axis=0) for one in centered], axis=0)
+    products = (centered[0] * centered[1]).sum(axis=0)
+    return float(np.divide(products, norms, out=np.zeros(len(norms)), where=norms > 0).mean())
