@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, load
     from bigbird_dna.scoring.promoters import score_promoters
     from bigbird_dna.scoring.scorer import merge_shards
+    from bigbird_dna.scoring.sequences import score_sequences
     from bigbird_dna.scoring.tracks import predict_tracks
     from bigbird_dna.scoring.variants import score_variants
     from bigbird_dna.tokens.dna import DnaTokenizer
@@ -42,6 +43,7 @@ __all__ = [
     "merge_shards",
     "predict_tracks",
     "score_promoters",
+    "score_sequences",
     "score_variants",
 ]
 
@@ -54,6 +56,7 @@ _NAMES = {
     "scoring.models": "ChromatinModel Model PromoterModel load",
     "scoring.promoters": "score_promoters",
     "scoring.scorer": "merge_shards",
+    "scoring.sequences": "score_sequences",
     "scoring.tracks": "predict_tracks",
     "scoring.variants": "score_variants",
     "tokens.dna": "DnaTokenizer",

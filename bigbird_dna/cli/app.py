@@ -21,6 +21,7 @@ PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Comma
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
         "score-promoters": "cli.predict.score_promoters",
+        "score-sequences": "cli.predict.score_sequences",
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
         "generate": "cli.predict.generate",

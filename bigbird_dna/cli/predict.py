@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, runs
 from bigbird_dna.cli.options import output as result
-from bigbird_dna.scoring.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
+from bigbird_dna.scoring.formats import (
+    SCORE_FORMATS,
+    SEQUENCE_FORMATS,
+    STRANDS,
+    TRACK_FORMATS,
+    VARIANT_FORMATS,
+)
 
 if TYPE_CHECKING:
     from bigbird_dna.scoring.promoters import ScanCounts
+    from bigbird_dna.scoring.sequences import SequenceCounts
     from bigbird_dna.scoring.tracks import PredictionCounts
     from bigbird_dna.scoring.variants import VariantCounts
 
@@ -47,6 +54,37 @@ def score_promoters(
     bigWig only the signal inside the regions.
 
     Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz -o scores.bed
+    """
+
+
+def _scored(counts: "SequenceCounts", _: dict[str, Any]) -> Iterator[str]:
+    text = f"{counts.sequences:,} sequences"
+    yield f"{text}; {counts.not_scored:,} not scored" if counts.not_scored else text
+
+
+@runs("scoring.sequences.score_sequences", report=_scored, also=opt.scoring(32, "calibrated", "prior"))
+def score_sequences(
+    model: Path = opt.MODEL_DIRECTORY,
+    sequences: Path = argument(
+        "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences; each also .gz. - reads FASTA "
+        "from standard input."
+    ),
+    output: Path | None = opt.RESULT_FILE,
+    format: str | None = option(
+        None, "|".join(SEQUENCE_FORMATS), "Output format.", "from the extension of -o, or tsv"
+    ),
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    pad: bool = option(
+        False, None, "Accept other lengths than the model's: add N on both sides, or crop.", "", "--pad"
+    ),
+) -> None:
+    """Predict the labels of sequences with a model of finetune-sequences, in the order of the file.
+
+    Table columns: #name, for several classes the most probable class, note, and then the score (probability)
+    of a binary label, or one column per class or label. A sequence that cannot be scored has NA, and a note
+    with the reason: other_length or too_many_n.
+
+    Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv
     """
 
 

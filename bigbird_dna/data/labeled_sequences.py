@@ -16,7 +16,7 @@ from bigbird_dna.console import log
 from bigbird_dna.data.custom_sequences import are_tables, read_given
 from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import decimal, quoted, whole_number
+from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.records import check_splits, counted, divide, first_copies, look_up, with_validation
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import (
@@ -153,6 +153,8 @@ def parse_labels(table: SequenceTable, task: LabelKind | None = None) -> Labels:
     if kind in ("binary", "multiclass") and len(table.columns) > 1:
         raise DataError(f"{table.where(0)}: task {kind} needs one column of labels, not {len(table.columns)}")
     labels = _classes(table) if kind == "multiclass" else _numbers(table, kind)
+    for name in labels.outputs:
+        check_name(name, "the name of a class or label", table.where(0))
     what = "classes" if kind == "multiclass" else "label" if len(labels.outputs) == 1 else "labels"
     names = ", ".join(labels.outputs[:5]) + (", …" if len(labels.outputs) > 5 else "")
     log(f"task: {kind} ({len(labels.outputs):,} {what}: {names})")

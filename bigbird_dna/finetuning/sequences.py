@@ -16,13 +16,20 @@ from torch import nn
 from bigbird_dna.baselines.networks import CnnProm, DrawnTexts, NetworkBaseline, NetworkSettings
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config import LABEL_KINDS, LabelKind, SequencesConfig, control_name, stage_values
+from bigbird_dna.config import (
+    LABEL_KINDS,
+    EncoderConfig,
+    LabelKind,
+    SequencesConfig,
+    control_name,
+    stage_values,
+)
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
 from bigbird_dna.data.labeled_sequences import LabeledSequences, read_labeled_sequences
 from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import DataError, check_choice
+from bigbird_dna.errors import DataError, ModelError, check_choice
 from bigbird_dna.finetuning.calibrate import PREDICTIONS
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
@@ -30,7 +37,9 @@ from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
 from bigbird_dna.genome.splits import Split
+from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -146,6 +155,23 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             path = Path(directory) / "tokenizer.model"
             return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
 
+    def load_start(self, path: Path) -> LoadedModel:
+        """The pretrained model, of any task; `ModelError` for an ensemble, or a tokenizer of text."""
+        model = load(path)
+        model.one_encoder("initial encoder")
+        if not model.tokenizer.is_dna:
+            raise ModelError(f"{path}: the tokenizer is not for DNA")
+        return model
+
+    def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
+        """The configured encoder, or that of the pretrained model, which may be extended."""
+        configured = self.run.encoder
+        if start is None:
+            return configured
+        if self.run.sequences.model.extend_positions is None:
+            return start.config
+        return start.config.model_copy(update={"max_length": configured.max_length})
+
     @cached_property
     def start(self) -> Initialization:
         return super().start if self.of_model is None else self.of_model.start
@@ -250,7 +276,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             predictions[name] = self.losses.predictions(one.logits(texts))
         with torch.inference_mode(False), torch.enable_grad():  # further trainings
             if self.section.baselines.cnn and self.cnn_texts is not None:
-                predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world.device.type))
+                predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world))
             for number in range(self.section.baselines.shuffled_labels):
                 other = replace(self, permutation=number, of_model=self)
                 control = fit(other, checkpoints, world)
@@ -316,7 +342,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             return None
         return [text.center(longest, "N") for text in self.sequences.sequences]
 
-    def _cnn(self, checkpoints: Path, device: str) -> npt.NDArray[np.floating]:
+    def _cnn(self, checkpoints: Path, world: World) -> npt.NDArray[np.floating]:
         """Return predictions of a convolutional network, trained on the draws of the model."""
         texts, labels, training = self.cnn_texts, self.sequences.labels, self.section.training
         assert texts is not None
@@ -333,11 +359,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "both_strands": turned,
         }
         network = NetworkBaseline(
-            CnnProm, settings, name=CNN, checkpoints=checkpoints, windows=identity, device=device
+            CnnProm, settings, name=CNN, checkpoints=checkpoints, windows=identity, device=world.device.type
         )
         learned = DrawnTexts(*of(self.learned), draws, both_strands=turned)
         network.fit(learned, TextWindows(*of(self.sequences.rows("valid"))))
         assert network.trained is not None
+        world.at_end.callback(network.trained.store.lock.release)
         self.finished.append(network.trained.store)
         return network.predict(of(self.sequences.rows("valid", "test"))[0])
 

@@ -1,12 +1,12 @@
 """Read FASTA records that are windows, and split them by a table or by groups of similar sequences."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -67,19 +67,27 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
     """
     found = Records(path)
     with open_bytes(path) as stream:
-        for name, parts in groupby(parse_fasta(path, stream, names=names), itemgetter(0)):
-            letters, size = [], 0
-            for _, part in parts:
-                letters.append(part)
-                size += len(part)
-                if size > LONGEST:
-                    raise DataError(
-                        f"{path}: record {name!r} has more than {LONGEST:,} bp; expected windows, not contigs"
-                    )
+        for name, letters in whole_records(path, stream, names):
             if len(found.sequences) == _MOST:
                 raise DataError(f"{path}: more than {_MOST:,} records")
-            found.add(name, b"".join(letters))
+            found.add(name, letters)
     return found
+
+
+def whole_records(
+    path: Path, stream: IO[bytes], names: RecordNames | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and letters, as in the file, of each record of windows; see `parse_fasta`."""
+    for name, parts in groupby(parse_fasta(path, stream, names=names), itemgetter(0)):
+        letters, size = [], 0
+        for _, part in parts:
+            letters.append(part)
+            size += len(part)
+            if size > LONGEST:
+                raise DataError(
+                    f"{path}: record {name!r} has more than {LONGEST:,} bp; expected windows, not contigs"
+                )
+        yield name, b"".join(letters)
 
 
 def common_length(files: Iterable[Records]) -> int:

@@ -7,18 +7,19 @@ is a split by its name, such as train.csv, dev.csv and test.csv, or train-00000-
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from bigbird_dna.config.promoters import SEPARATORS, table_kind
+from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.disk.foreign import read_frame
+from bigbird_dna.disk.foreign import open_parquet
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import RecordNames, check_name, quoted
-from bigbird_dna.genome.records import LONGEST, Records
-from bigbird_dna.genome.sequence import check_letters
+from bigbird_dna.genome.records import LONGEST, Records, whole_records
+from bigbird_dna.genome.sequence import check_letters, clean_bytes
 from bigbird_dna.genome.splits import Split
 
 # Names of splits in columns and file names. Published sets differ.
@@ -103,8 +104,7 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
         header, rows = _rows(path)
         known = known or _label_columns(header)
         for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
-            if not text or len(text) > LONGEST:
-                raise DataError(f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}")
+            _check_length(text, where)
             known_as = names.add(check_name(name, "the name", where))
             records.add(known_as, check_letters(text, where))
             labels.append(found)
@@ -115,6 +115,32 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
     if not labels:
         raise DataError(f"{paths[0]}: the table contains no rows")
     return SequenceTable(records, known, labels, splits or None, firsts)
+
+
+def stream_sequences(
+    path: Path, columns: TableColumns = COLUMNS, stream: IO[bytes] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield name and sequence, in A C G T N, of each row of a table, or of each record of a FASTA file.
+
+    A table needs no labels; its rows have the name in the column `name`, or "row_1" and so on, and names may
+    repeat. `stream` is an open FASTA file, which `path` names in errors. `DataError` names the record or row.
+    """
+    if stream is None and is_table(path.name):
+        header, rows = _rows(path)
+        named = columns.name in header
+        for number, row in enumerate(_cells(path, header, rows, columns._replace(labels=())), start=1):
+            _check_length(row[1], row[0])
+            name = check_name(row[-1], "the name", row[0]) if named else f"row_{number}"
+            yield name, clean_bytes(check_letters(row[1], row[0])).decode("ascii")
+        return
+    with open_bytes(path) if stream is None else nullcontext(stream) as source:
+        for name, letters in whole_records(path, source):
+            yield name, clean_bytes(letters).decode("ascii")
+
+
+def _check_length(text: str, where: str) -> None:
+    if not text or len(text) > LONGEST:
+        raise DataError(f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}")
 
 
 def _label_columns(header: Sequence[str]) -> tuple[str, ...]:
@@ -153,13 +179,22 @@ def _split_of(path: Path) -> Split | None:
 
 
 def _rows(path: Path) -> tuple[list[str], Iterator[Sequence[object]]]:
-    """Return the names of a table's columns, and its rows."""
+    """Return the names of a table's columns, and its rows, of which only some are in memory."""
     separator = SEPARATORS[table_kind(path.name)]
     if separator is None:
-        frame = read_frame(path)
-        return [*map(str, frame.columns)], frame.itertuples(index=False, name=None)
-    rows = _text_rows(path, separator)
-    return next(rows, []), rows
+        rows = _parquet_rows(path)
+        return [str(name) for name in next(rows, [])], rows
+    texts = _text_rows(path, separator)
+    return next(texts, []), texts
+
+
+def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
+    """Yield the names of the columns, and then the rows."""
+    with open_parquet(path) as stored, reading(path, "not readable as Parquet", Exception):
+        yield stored.schema_arrow.names
+        for batch in stored.iter_batches():
+            batch.validate(full=True)  # invalid text is detected only on access
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _text_rows(path: Path, separator: str) -> Iterator[list[str]]:

@@ -332,7 +332,9 @@ def load_pretrained(model: LoadedModel | Path | str) -> LoadedModel:
 def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
     model = given if isinstance(given, LoadedModel) else load(given)
     if not isinstance(model, kind) or model.task != task:
-        raise ModelError(f"{model.name} is a {model.task} model; a {task} model is needed")
+        names: dict[Task, str] = {"sequences": "labeled-sequence"}
+        found, wanted = (names.get(one, one) for one in (model.task, task))
+        raise ModelError(f"{model.name} is a {found} model; a {wanted} model is needed")
     return model
 
 

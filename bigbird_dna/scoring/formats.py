@@ -44,6 +44,7 @@ SCORE_FORMATS: Formats = {
     "parquet": (".parquet",),
 }
 TRACK_FORMATS: Formats = {name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"}
+SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 BINARY_FORMATS = ("bigwig", "parquet")
 
@@ -160,37 +161,50 @@ def table_writers(
             yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks])
 
     def write_parquet(path: Destination, rows: Iterable[R], header: OutputHeader) -> None:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
-        kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
-        scored = SCORED if has_score else {}
-        columns = {**PLACE, **scored, "note": str, **dict.fromkeys(header.columns, float)}
-        schema = pa.schema(
-            [(name, kinds[kind]) for name, kind in columns.items()], metadata=dict(header.origin)
+        first = {**PLACE, **(SCORED if has_score else {})}
+        cells = (
+            (tuple(getattr(row, name) for name in first), row.note, row.values) for row in map(fields, rows)
         )
-        unscored = np.full(len(header.columns), np.nan, np.float32)
-        upcoming = map(fields, rows)
-        with pq.ParquetWriter(path, schema) as writer:
-            while some := list(islice(upcoming, group(len(header.columns)))):
-                own = [[getattr(row, name) for row in some] for name in (*PLACE, *scored)]
-                notes = [None if row.note in ("", ".") else row.note for row in some]
-                found = [
-                    pa.array(values, kind) for values, kind in zip([*own, notes], schema.types, strict=False)
-                ]
-                if header.columns:
-                    missing = np.array([row.values is None for row in some])
-                    tracks = np.stack([unscored if row.values is None else row.values for row in some])
-                    found += [pa.array(column, kinds[float], mask=missing) for column in tracks.T]
-                writer.write_table(pa.Table.from_arrays(found, schema=schema))
+        write_parquet_table(path, cells, first, header, group(len(header.columns)))
 
     return {
         "tsv": lambda path, rows, header: write_lines(path, lines(rows, False, header)),
         "bed": lambda path, rows, header: write_lines(path, lines(rows, True, header)),
         "parquet": write_parquet,
     }
+
+
+def write_parquet_table(
+    path: Destination,
+    rows: Iterable[tuple[Sequence[object], str, "NDArray[np.float32] | None"]],
+    first: Mapping[str, type],
+    header: OutputHeader,
+    group: int,
+) -> None:
+    """Write rows of the cells of the columns `first`, a note, and values of the columns of `header`.
+
+    `group` is the number of rows per row group, which is held in memory.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
+    columns = [*first.items(), ("note", str), *((name, float) for name in header.columns)]
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns], metadata=dict(header.origin))
+    unscored = np.full(len(header.columns), np.nan, np.float32)
+    upcoming = iter(rows)
+    with pq.ParquetWriter(path, schema) as writer:
+        while some := list(islice(upcoming, group)):
+            own = zip(*(cells for cells, _, _ in some), strict=True)
+            notes = [None if note in ("", ".") else note for _, note, _ in some]
+            found = [pa.array(cells, kind) for cells, kind in zip([*own, notes], schema.types, strict=False)]
+            if header.columns:
+                missing = np.array([values is None for _, _, values in some])
+                table = np.stack([unscored if values is None else values for _, _, values in some])
+                found += [pa.array(column, kinds[float], mask=missing) for column in table.T]
+            writer.write_table(pa.Table.from_arrays(found, schema=schema))
 
 
 def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:

@@ -46,6 +46,7 @@ M = TypeVar("M", bound=LoadedModel)
 
 _MERGED = {
     "scored windows": ("scoring.promoters", "PromoterScorer"),
+    "scored sequences": ("scoring.sequences", "SequenceScorer"),
     "predicted regions": ("scoring.tracks", "TrackScorer"),
     "effects of variants": ("scoring.variants", "VariantScorer"),
     "predicted bins": ("finetuning.evaluation", None),

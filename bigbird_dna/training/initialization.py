@@ -28,7 +28,6 @@ from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import format_named_region, read_named_region
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load_pretrained
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
@@ -60,8 +59,7 @@ class Initialization(NamedTuple):
     def apply(self, encoder: Encoder) -> None:
         """Load the pretrained weights into an encoder of `config`; without them the encoder is unchanged."""
         if self.model is not None:
-            assert isinstance(self.model.network, PretrainingNetwork)
-            encoder.load_state_dict(self.model.network.encoder.state_dict())
+            encoder.load_state_dict(self.model.one_encoder().state_dict())
 
     def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
         """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
@@ -124,6 +122,14 @@ class FinetuningTask(ModelTask[M]):
         assert self.tokenizer_path is not None
         return load_tokenizer(self.tokenizer_path)
 
+    def load_start(self, path: Path) -> LoadedModel:
+        """The pretrained model; `ModelError` for a model of another task."""
+        return load_pretrained(path)
+
+    def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
+        """The configuration of the encoder, given the pretrained model."""
+        return self.run.encoder
+
     @cached_property
     def start(self) -> Initialization:
         """The encoder's initialization: `pretrained` with its tokenizer, or, if `initial` is "random", random
@@ -136,9 +142,9 @@ class FinetuningTask(ModelTask[M]):
         random = settings.initial == "random"
         if not random and self.pretrained is None:
             raise ConfigError(f"{section}.initial 'pretrained' needs a pretrained model")
-        start = None if random or self.pretrained is None else load_pretrained(self.pretrained)
+        start = None if random or self.pretrained is None else self.load_start(self.pretrained)
         reader = start.tokenizer if start else self.own_tokenizer()
-        encoder = encoder_for(self.run.encoder, reader)
+        encoder = encoder_for(self.wanted_encoder(start), reader)
         if settings.dropout is not None:
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
         if start is None:
@@ -152,8 +158,7 @@ class FinetuningTask(ModelTask[M]):
                     f"{start.path}: the encoder has {trained} positions, encoder.max_length is {wanted}; "
                     f"positions can only be increased, with {section}.extend_positions"
                 )
-            assert isinstance(start.network, PretrainingNetwork)
-            extended = start.network.encoder
+            extended = start.one_encoder()
             extend_positions(extended, wanted, extend)
             log(f"{start.path}: {trained} positions extended to {wanted} ({extend})")
             changed = extended.config.model_dump(include={"rotary_base", "rotary_scale"})

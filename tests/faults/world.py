@@ -69,7 +69,7 @@ def make_world(home: Path) -> World:
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
     run(world, "experiment run windows", "experiment run data", "experiment run")
-    run(world, "experiment run pretraining", "prepare sequences")
+    run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
     run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     (world / "shelf/models/toy").mkdir(parents=True)
@@ -114,6 +114,7 @@ class Command(NamedTuple):
 
 FORMATS = {
     "score-promoters": ("tsv", "bed", "bedgraph", "bigwig", "parquet"),
+    "score-sequences": ("tsv", "parquet"),
     "score-variants": ("vcf", "tsv"),
 }
 CHECKPOINTS = "--checkpoint-dir BESIDE/checkpoints"

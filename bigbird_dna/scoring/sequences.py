@@ -1,0 +1,222 @@
+"""Predictions for sequences: `bigbird_dna.score_sequences` and command `score-sequences`."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import progress
+from bigbird_dna.disk.compression import STDIN
+from bigbird_dna.disk.outputs import Destination, provenance_lines
+from bigbird_dna.errors import UsageError, check_fraction
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
+from bigbird_dna.model.batching import GivenSequences, fit_windows
+from bigbird_dna.model.chromatin import Predictor
+from bigbird_dna.model.directory import load_sequence_model
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.promoter import LoadedSequenceModel, filled
+from bigbird_dna.model.settings import SequenceSettings
+from bigbird_dna.scoring.formats import (
+    SEQUENCE_FORMATS,
+    OutputHeader,
+    Writer,
+    write_lines,
+    write_parquet_table,
+)
+from bigbird_dna.scoring.scan import growing_batches
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
+
+_FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
+_GROUP_VALUES = 1 << 18  # per row group of Parquet
+OTHER_LENGTH, TOO_MANY_N = "other_length", "too_many_n"
+
+# Axes: N sequences, T outputs.
+
+
+class SequenceCounts(NamedTuple):
+    """Number of sequences read, and of those that were not scored."""
+
+    sequences: int
+    not_scored: int
+
+
+class ScoredSequence(NamedTuple):
+    """The predictions (T,) of a sequence; None if it was not scored, for the reason in `note`."""
+
+    name: str
+    values: NDArray[np.float32] | None
+    note: str = ""
+
+
+def score_sequences(
+    model: LoadedModel | Path | str,
+    sequences: Path | str,
+    output: Path | str | None = None,
+    *,
+    format: str | None = None,
+    sequence_column: str = COLUMNS.sequence,
+    pad: bool = False,
+    max_n: float = 0.25,
+    shard: str | None = None,
+    precision: str = "float32",
+    batch_size: int = 32,
+    device: str = "auto",
+    threads: int | None = None,
+) -> SequenceCounts:
+    """Predict the labels of the sequences in a FASTA file or table, in the order of the file.
+
+    Parameters
+    ----------
+    model
+        A model of labeled sequences, or its directory.
+    sequences
+        FASTA, or a table (CSV, TSV, Parquet) with the sequences in `sequence_column` and optional names in
+        the column `name`; each also .gz. "-": FASTA from standard input. Lower case is accepted; IUPAC codes
+        are read as N.
+    output, format
+        As for `score_promoters`; the formats are tsv and parquet. Columns: name; for several classes, the
+        most probable `class`; `note`; and the score of a binary label, or a column per class or label.
+    pad
+        Whether a model of sequences of one length accepts others: shorter ones are centered in N, longer ones
+        cropped to their center. Otherwise, they are not scored, with the note `other_length`.
+    max_n
+        Sequences with a larger fraction of N are not scored, with the note `too_many_n`.
+    shard, precision, batch_size, device, threads
+        As for `score_promoters`; all shards have the same number of sequences.
+
+    Raises
+    ------
+    UsageError
+        An argument is out of range; the output cannot be written; an output of the model has the name of
+        another column.
+    DataError, ModelError
+        The file cannot be read (the message names record or row); the model is of another kind.
+    """
+    scorer = SequenceScorer(model, sequences, max_n, False, sequence_column, pad)
+    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    return SequenceCounts(counts["sequences"], counts["not scored"])
+
+
+def _first(header: OutputHeader) -> dict[str, type]:
+    """Columns before the note."""
+    return {"name": str, "class": str} if header.extra["kind"] == "multiclass" else {"name": str}
+
+
+def _cells(row: ScoredSequence, header: OutputHeader) -> tuple[str | None, ...]:
+    if header.extra["kind"] != "multiclass":
+        return (row.name,)
+    return row.name, None if row.values is None else header.columns[int(row.values.argmax())]
+
+
+def _write_text(path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader) -> None:
+    form = "{:.6g}" if header.extra["kind"] == "regression" else "{:.6f}"
+
+    def lines() -> Iterator[str]:
+        yield from provenance_lines(header.origin)
+        yield "#" + "\t".join([*_first(header), "note", *header.columns])
+        missing = ["NA"] * len(header.columns)
+        for row in rows:
+            values = missing if row.values is None else map(form.format, row.values.tolist())
+            cells = ("NA" if cell is None else cell for cell in _cells(row, header))
+            yield "\t".join([*cells, row.note or ".", *values])
+
+    write_lines(path, lines())
+
+
+def _write_parquet(path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader) -> None:
+    cells = ((_cells(row, header), row.note, row.values) for row in rows)
+    group = max(_GROUP_VALUES // len(header.columns), 1)
+    write_parquet_table(path, cells, _first(header), header, group)
+
+
+WRITERS: Mapping[str, Writer[ScoredSequence]] = {"tsv": _write_text, "parquet": _write_parquet}
+
+
+@dataclass(frozen=True)
+class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
+    """Sequences of a FASTA file or table; see `score_sequences`."""
+
+    kind = "scored sequences"
+    command = "score-sequences"
+    formats = SEQUENCE_FORMATS
+    writers = WRITERS
+    files = ()
+
+    sequence_column: str
+    pad: bool
+
+    def check(self, target: Target) -> None:
+        check_fraction("max_n", self.max_n)
+
+    def load(self, **computing: Any) -> tuple[LoadedSequenceModel, Predictor]:
+        model = load_sequence_model(self.model)
+        return model, partial(model.window_predictions, **computing)
+
+    @contextmanager
+    def open(self, model: LoadedSequenceModel, target: Target) -> Iterator[Job[ScoredSequence]]:
+        settings, columns = model.settings, TableColumns(self.sequence_column)
+        with open_source(self.source, target) as (path, stream):
+            read = partial(stream_sequences, path, columns)
+            # Check the whole file before any computation, unless it is processed as a stream.
+            count = None if stream is not None else sum(1 for _ in read())
+
+            def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredSequence]:
+                given = read() if stream is None else stream_sequences(STDIN, columns, stream)
+                if numbers is not None:
+                    given = islice(given, numbers.start, numbers.stop)
+                total = count if numbers is None else len(numbers)
+                return progress(self._scored(given, predict, settings), "scoring", total, "sequences")
+
+            options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
+            if self.sequence_column != COLUMNS.sequence:
+                options["--sequence-column"] = self.sequence_column
+            origin = self.origin(model, target, options | {"--pad": self.pad or None})
+            names = ("score",) if settings.kind == "binary" else settings.outputs
+            header = OutputHeader(origin, {}, names, {"kind": settings.kind})
+            for name in {*_first(header), "note"} & {*names}:
+                raise UsageError(f"{model.name}: output {name!r} has the name of another column")
+            yield Job(header, partial(self.content, model, path), lambda: count or 0, rows)
+
+    def _scored(
+        self, given: Iterator[tuple[str, str]], predict: Predictor, settings: SequenceSettings
+    ) -> Iterator[ScoredSequence]:
+        """Yield the rows of named sequences, predicted in batches."""
+        for batch in growing_batches(given, lambda one: len(one[1]), _FIRST_BATCH, _BATCH_BASES):
+            notes = [self._note(text, settings.length) for _, text in batch]
+            texts = [text for (_, text), note in zip(batch, notes, strict=True) if not note]
+            found = iter(predict(self._fitted(texts, settings.length)) if texts else ())
+            for (name, _), note in zip(batch, notes, strict=True):
+                yield ScoredSequence(name, None if note else next(found), note)
+
+    def _note(self, text: str, length: int | None) -> str:
+        if length is not None and len(text) != length and not self.pad:
+            return OTHER_LENGTH
+        return TOO_MANY_N if fraction_n(text) > self.max_n else ""
+
+    def _fitted(self, texts: list[str], length: int | None) -> Sequence[str]:
+        if length is None or not self.pad:
+            return texts
+        given = GivenSequences(texts, texts, None)
+        return [filled(text, length) for text in fit_windows(given, length, True)]
+
+    def count(self, row: ScoredSequence, counts: Counter[str]) -> None:
+        counts["sequences"] += 1
+        counts["not scored"] += row.values is None
+
+    @staticmethod
+    def lines(row: ScoredSequence) -> Iterable[str]:
+        values = () if row.values is None else map(repr, row.values.tolist())  # exact
+        return ("\t".join([row.name, row.note, *values]),)
+
+    @staticmethod
+    def parse(line: str, header: OutputHeader) -> ScoredSequence:
+        name, note, *values = line.split("\t")
+        return ScoredSequence(name, np.array(values, np.float32) if values else None, note)

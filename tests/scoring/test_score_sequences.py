@@ -1,0 +1,169 @@
+"""Predictions for sequences in files: those of the model, from any format, in any number of parts."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigbird_dna
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.promoter import LoadedSequenceModel
+from bigbird_dna.model.settings import SequenceSettings
+from tests.cli.command import table
+from tests.golden.messages import fails
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+
+LENGTH = 60
+KINDS: dict[str, dict[str, Any]] = {
+    "binary": {"outputs": ("label",), "base_positions": True},
+    "multiclass": {"outputs": ("a", "b", "c"), "ensemble_kmers": 2},
+    "multilabel": {"outputs": ("one", "two"), "length": None},
+    "regression": {"outputs": ("x", "y"), "means": (5.0, -100.0), "deviations": (0.5, 30.0)},
+}
+TEXTS = [random_dna(LENGTH, number) for number in range(40)]
+TEXTS[3], TEXTS[7] = "N" * 30 + TEXTS[3][30:], TEXTS[7][:50]
+
+
+def model_of(kind: str, **changes: Any) -> LoadedSequenceModel:
+    own = {"kind": kind, "length": LENGTH, "pooling": "mean", "jitter": 0, "views": 1, **KINDS[kind]}
+    tokenizer = small_tokenizer()
+    model = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary), SequenceSettings(**{**own, **changes}), scale=3
+    )
+    assert isinstance(model, LoadedSequenceModel)
+    return model
+
+
+@pytest.fixture(scope="module", params=[*KINDS])
+def model(request: pytest.FixtureRequest) -> LoadedSequenceModel:
+    return model_of(request.param)
+
+
+def rows_of(path: Path) -> pd.DataFrame:
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    return pd.DataFrame(table(path.read_text()))
+
+
+def files(home: Path) -> dict[str, Path]:
+    """The same sequences in every format."""
+    frame = pd.DataFrame({"name": [f"s{number}" for number in range(40)], "sequence": TEXTS})
+    frame.to_csv(home / "x.csv", index=False)
+    frame.to_csv(home / "x.tsv", index=False, sep="\t")
+    frame.to_parquet(home / "x.parquet")
+    (home / "x.csv.gz").write_bytes(gzip.compress((home / "x.csv").read_bytes()))
+    (home / "x.fa").write_text("".join(f">s{row}\n{text.lower()}\n" for row, text in enumerate(TEXTS)))
+    return {name: home / name for name in ("x.csv", "x.tsv", "x.parquet", "x.csv.gz", "x.fa")}
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_every_format_has_the_model_s_predictions(
+    model: LoadedSequenceModel, tmp_path: Path, pad: bool
+) -> None:
+    own, any_length = model.settings, model.settings.length is None
+    scored = [(any_length or pad or len(text) == LENGTH) and fraction_n(text) <= 0.25 for text in TEXTS]
+    expected = np.full((40, len(own.outputs)), np.nan, np.float32)
+    texts = [text for text, good in zip(TEXTS, scored, strict=True) if good]
+    expected[scored] = model.predict(texts, pad=True, device="cpu")
+    columns = ["score"] if own.kind == "binary" else [*own.outputs]
+    texts_of_all = set()
+    for name, path in files(tmp_path).items():
+        counts = bigbird_dna.score_sequences(
+            model, path, tmp_path / f"{name}.out.parquet", pad=pad, device="cpu"
+        )
+        assert counts == (40, 40 - sum(scored))
+        found = rows_of(tmp_path / f"{name}.out.parquet")
+        assert found["name"].tolist() == [f"s{number}" for number in range(40)]
+        np.testing.assert_array_equal(found[columns].to_numpy(np.float32), expected)
+        notes = dict(zip(found["name"], found["note"], strict=True))
+        assert notes["s3"] == "too_many_n"
+        assert (notes["s7"] == "other_length") == (not any_length and not pad)
+        bigbird_dna.score_sequences(model, path, tmp_path / "x.out.tsv", pad=pad, device="cpu")
+        lines = (tmp_path / "x.out.tsv").read_text().splitlines()
+        texts_of_all.add(tuple(line for line in lines if not line.startswith("##")))
+    assert len(texts_of_all) == 1
+    if own.kind == "multiclass":
+        classes = [
+            own.outputs[row.argmax()] if good else None for row, good in zip(expected, scored, strict=True)
+        ]
+        assert [None if pd.isna(value) else value for value in found["class"]] == classes
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(1, 6), st.integers(1, 50))
+def test_shards_are_parts_of_the_whole(tmp_path_factory: Any, parts: int, batch: int) -> None:
+    home: Path = tmp_path_factory.mktemp("shards")
+    model = model_of("multiclass")
+    save(home / "model", model, {}, {}, {})
+    path = files(home)["x.csv"]
+    for number in range(1, parts + 1):
+        bigbird_dna.score_sequences(
+            home / "model",
+            path,
+            home / f"{number}",
+            shard=f"{number}/{parts}",
+            batch_size=batch,
+            device="cpu",
+        )
+    merged = bigbird_dna.merge_shards(
+        [home / f"{number}" for number in range(1, parts + 1)], home / "all.tsv"
+    )
+    bigbird_dna.score_sequences(home / "model", path, home / "whole.tsv", device="cpu")
+    assert (home / "all.tsv").read_bytes() == (home / "whole.tsv").read_bytes() and merged.rows == 40
+
+
+def test_a_table_needs_no_names(tmp_path: Path) -> None:
+    pd.DataFrame({"dna": TEXTS[:3], "label": [1, 2, 3]}).to_csv(tmp_path / "x.csv", index=False)
+    model = model_of("multilabel")
+    bigbird_dna.score_sequences(model, tmp_path / "x.csv", tmp_path / "x.tsv", sequence_column="dna")
+    assert rows_of(tmp_path / "x.tsv")["name"].tolist() == ["row_1", "row_2", "row_3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("x.csv", "name,text\na,ACGT\n", DataError),
+        ("x.csv", "sequence\nACGT\nMKVL\n", DataError),
+        ("x.csv", 'sequence\nACGT\n""\n', DataError),
+        ("x.csv", "sequence,b\nACGT,1\nA\n", DataError),
+        ("x.fa", ">a\nACGT\n>b\nMKVL\n", DataError),
+        ("x.fa", ">a\nACGT\n>a\nACGT\n", DataError),
+        ("x.fa", f">a\n{'ACGT' * 30_000}\n", DataError),
+        ("x.parquet", "not Parquet", DataError),
+    ],
+    ids=["column", "protein", "empty", "cells", "protein FASTA", "repeated", "contig", "not Parquet"],
+)
+def test_faults_name_the_record(tmp_path: Path, name: str, content: str, error: type[Exception]) -> None:
+    (tmp_path / name).write_text(content)
+    with fails(error, tmp_path / name):
+        bigbird_dna.score_sequences(model_of("multilabel"), tmp_path / name, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_models_that_cannot_score(tmp_path: Path, home: Path) -> None:
+    path = files(tmp_path)["x.csv"]
+    with fails(ModelError):
+        bigbird_dna.score_sequences(home / "promoter", path)
+    with fails(UsageError):
+        bigbird_dna.score_sequences(model_of("multilabel", outputs=("name", "b")), path)
+    with fails(UsageError):
+        bigbird_dna.score_sequences(model_of("multilabel"), path, max_n=2)
+
+
+def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
+    save(tmp_path / "model", model_of("binary"), {}, {}, {})
+    path, words = files(tmp_path)["x.fa"], ("score-sequences", tmp_path / "model")
+    command = [Path(sys.executable).with_name("bigbird-dna"), *words, "--device", "cpu"]
+    whole = subprocess.run([*command, path], capture_output=True, text=True, check=True).stdout
+    with path.open() as stream:
+        streamed = subprocess.run([*command, "-"], stdin=stream, capture_output=True, text=True, check=True)
+    assert table(streamed.stdout) == table(whole)
