@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -34,7 +33,6 @@ from bigbird_dna.finetuning.calibrate import PREDICTIONS
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
-from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.model.directory import load
@@ -42,7 +40,7 @@ from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
-from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.encode import tokenizer_of
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
@@ -143,17 +141,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         """The given tokenizer, or one trained on the training sequences, of both strands in turn."""
         if self.tokenizer_path is not None:
             return super().own_tokenizer()
-        tokens, corpus, left = self.run.tokens, [], round(self.run.tokens.corpus_megabases * 1e6)
-        for number, row in enumerate(self.sequences.rows("train").tolist()):
-            text = self.sequences.sequences[row]
-            corpus.append(reverse_complement(text) if number % 2 and tokens.strands == "both" else text)
-            left -= len(text)
-            if left <= 0:
-                break
-        log(f"learning {tokens.vocabulary:,} tokens from {sum(map(len, corpus)):,} bp")
-        with TemporaryDirectory() as directory:
-            path = Path(directory) / "tokenizer.model"
-            return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
+        return tokenizer_of(self._texts(self.sequences.rows("train")), self.run.tokens)
 
     def load_start(self, path: Path) -> LoadedModel:
         """The pretrained model, of any task; `ModelError` for an ensemble, or a tokenizer of text."""

@@ -31,20 +31,16 @@ _KEY = ("output", "model")
 _COUNTS = ("output", "model", "n", "positives")
 
 
-def _schema(counts: str, metrics: Sequence[str]) -> Schema:
-    """Return the columns of a kind of labels; the comparison with the model follows the first metric."""
-    first, *others = metrics
-    estimates = f"estimate {first} {first}_difference {' '.join(others)}"
-    return Schema.of(f"text output model; {counts}; {estimates}; text note", key=_KEY)
-
-
-_CLASSES = _schema("count n; optional positives", CLASS_METRICS)
-SCHEMAS = {
-    "binary": _CLASSES,
-    MULTICLASS: _CLASSES,
-    "multilabel": _CLASSES,
-    REGRESSION: _schema("count n", REGRESSION_METRICS),
-}
+# The comparison with the model follows the first metric of a kind.
+CLASSES = Schema.of(
+    "text output model; count n; optional positives; estimate auroc auroc_difference auprc f1 mcc "
+    "balanced_accuracy; text note",
+    key=_KEY,
+)
+NUMBERS = Schema.of(
+    "text output model; count n; estimate pearson pearson_difference spearman r2; text note", key=_KEY
+)
+SCHEMAS = {"binary": CLASSES, MULTICLASS: CLASSES, "multilabel": CLASSES, REGRESSION: NUMBERS}
 PREDICTORS = {
     MODEL: "the model of this report",
     NETWORK: "the neural network alone, without the regressions that are part of the model",

@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.config import Config
+from bigbird_dna.config.data import TokensConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.genome.promoters import read_loci
@@ -208,6 +210,21 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
     started = time.monotonic()
     DnaTokenizer.train(corpus(), output, tokens.vocabulary, tokens.max_piece_length)
     log(f"done in {time.monotonic() - started:.0f} s: {output}")
+
+
+def tokenizer_of(sequences: Sequence[str], tokens: TokensConfig) -> DnaTokenizer:
+    """Learn a BPE vocabulary from sequences, of which every second one is reversed with strands "both"; the
+    first ones are used, up to `corpus_megabases`."""
+    corpus, left = list[str](), tokens.corpus_megabases * 1e6
+    for number, text in enumerate(sequences):
+        corpus.append(reverse_complement(text) if number % 2 and tokens.strands == "both" else text)
+        left -= len(text)
+        if left <= 0:
+            break
+    log(f"learning {tokens.vocabulary:,} tokens from {sum(map(len, corpus)):,} bp")
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "tokenizer.model"
+        return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
 
 
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:

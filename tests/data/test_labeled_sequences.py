@@ -97,7 +97,16 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
         ({"label": ["a\tb", *cycle("a", "b")[1:]]}, None),
     ],
     ids=[
-        *("no label", "one class", "one number", "text", "other classes", "empty", "fractions", "two columns"),
+        *(
+            "no label",
+            "one class",
+            "one number",
+            "text",
+            "other classes",
+            "empty",
+            "fractions",
+            "two columns",
+        ),
         *("many classes", "no test", "untrained class", "control character"),
     ],
 )
