@@ -320,10 +320,9 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
     """Make a command from its declaration: it trains `work`, a task given by module and name.
 
     The task receives the configuration as `run` and the other arguments by name; omitted arguments are
-    replaced as in `runs`. The first process calls `then`, a function given by module and name, with the
-    written directory. The options `TRAINING` are appended to the signature.
+    replaced as in `runs`. `then`, a function given by module and name, adds files to the written directory.
+    The options `TRAINING` are appended to the signature.
     """
-    module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
     def declare(declaration: Command) -> Command:
         parameters = [*signature(declaration).parameters.values(), *TRAINING]
@@ -345,14 +344,18 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
             with cpu_threads(threads), world(device, ends) as here:
                 if "reference" in given:
                     given["reference"] = Reference(given["reference"])
-                train(getattr(import_module(module), name)(run=run, **given), output, checkpoints, here)
-                if then and here.is_first:
-                    module_of, _, function = f"bigbird_dna.{then}".rpartition(".")
-                    getattr(import_module(module_of), function)(output)
+                finish = _function(then) if then else None
+                train(_function(work)(run=run, **given), output, checkpoints, here, finish)
 
         return _with_signature(command, parameters)
 
     return declare
+
+
+def _function(path: str) -> Any:
+    """The function or class of the package that is given by module and name."""
+    module, _, name = f"bigbird_dna.{path}".rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:

@@ -85,8 +85,12 @@ class Config(Section):
 
     @property
     def has_genome(self) -> bool:
-        """Whether there is a genome, simulated or not; custom sequences do not need one."""
-        return self.genome.reference is not None or not (self.has_sequences or self.has_labeled_sequences)
+        """Whether there is a genome, simulated or not; custom sequences do not need one.
+
+        With labeled sequences alone, the genome is simulated only if contigs of it are held out.
+        """
+        alone = self.has_sequences or (self.has_labeled_sequences and not self.genome.test)
+        return self.genome.reference is not None or not alone
 
     @property
     def is_simulated(self) -> bool:

@@ -1,7 +1,7 @@
 """Training runs: a `Task` defines what is trained and what is written at the end; `train` executes it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -170,10 +170,17 @@ def write_network(
         (directory / LOG).write_bytes(trained.log.read_bytes())
 
 
-def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> dict[str, Any]:
+def train(
+    task: Task[N, M],
+    output: Path,
+    checkpoints: Path,
+    world: World,
+    then: Callable[[Path], object] | None = None,
+) -> dict[str, Any]:
     """Train, or resume training, and write the directory `output` atomically; returns the metrics.
 
-    Every process of `world` calls this; all but the first return {}. `UsageError`: `output` cannot be
+    `then` adds further files to the written ones. Every process of `world` calls this; all but the first
+    return {}. `UsageError`: `output` cannot be
     written, or contains files not from an earlier run. Other errors: see `fit`, the task and the loop.
     """
     check_directory(output, [*task.inputs, checkpoints])
@@ -185,6 +192,8 @@ def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> di
         return {}
     with atomic_directory(output) as directory:
         metrics = task.write(directory, trained, measured)
+        if then is not None:
+            then(directory)
     trained.store.remove()
     return metrics
 

@@ -19,6 +19,8 @@ from tests.nursery import OF_SNAKEFILES, Ended, Nursery
 from tests.toys import written
 
 BIN = Path(sys.executable).parent
+# A table that is there; nothing of it is read in a dry run.
+TABLE = REPOSITORY / "resources/examples/yeast_VII_20kb.promoters.tsv"
 
 
 def once(names: str) -> dict[str, int]:

@@ -13,7 +13,7 @@ from snakemake.deployment.singularity import Singularity, shellcmd
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
-from tests.workflow.dry_runs import ONE_STUDY, dry_run, overlay, rules, snakemake
+from tests.workflow.dry_runs import ONE_STUDY, TABLE, dry_run, overlay, rules, snakemake
 
 ENVS = REPOSITORY / "workflow/envs"
 # The CUDA that PyPI's build of a release of torch brings, and the driver that NVIDIA names for it.
@@ -136,7 +136,10 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     home = tmp_path / "a b"
     home.mkdir()
     tables = {"models": [{"name": "longer", "tokens": 256}]}
-    config = overlay(home, {"num_gpus": 2, "pretraining_study": ONE_STUDY, "tables": tables})
+    labeled = {"data": str(TABLE)}
+    config = overlay(
+        home, {"num_gpus": 2, "pretraining_study": ONE_STUDY, "tables": tables, "sequences": labeled}
+    )
     text = dry_run(home, *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)
     Singularity().check()

@@ -10,7 +10,7 @@ import yaml
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
 from tests.toys import written
-from tests.workflow.dry_runs import STUDY, asking, dry_run, overlay, rules
+from tests.workflow.dry_runs import STUDY, TABLE, asking, dry_run, overlay, rules
 
 Asked = dict[str, dict[str, str]]
 
@@ -66,7 +66,8 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: 
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
     for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS | DENSITY):
-        words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
+        labeled = {"sequences": {"data": str(TABLE)}}
+        words = configured("grch37-short") if changes is None else overlay(tmp_path, changes | labeled)
         plan = planned(tmp_path, profile, *words, *(TARGETS if "byte_lm" in (changes or ()) else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}

@@ -14,6 +14,8 @@ from bigbird_dna.reporting.run_page import PARTS
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.genome.chromatin import small_bundle
+from tests.golden.messages import message
+from tests.toys import random_dna, written
 from tests.workflow.dry_runs import (
     CHROMATIN,
     CHROMATIN_ALONE,
@@ -370,6 +372,28 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
     ) in text
     assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
     assert text.count("--pretrained results/sequences/models/pretrained") == 6
+
+
+def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
+    """Alone, or with a genome to pretrain on; a fault in the table is on the terminal."""
+    rows = "".join(f"{random_dna(40, number)},{number % 2}\n" for number in range(40))
+    (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}")
+    training = {"steps": 2, "batch_size": 4, "evaluate_every": 1, "checkpoint_every": 1}
+    labeled = {"data": "x.csv", "model": {"initial": "random"}, "training": training}
+    small = {"tokens": {"vocabulary": 24, "max_piece_length": 4}, "encoder": tiny_run.SETTINGS["encoder"]}
+    config = written(tmp_path / "mine.yaml", yaml.safe_dump({"results": "r", **small, "sequences": labeled}))
+    words = ("--configfile", config)
+    assert jobs(dry_run(tmp_path, *words)) == once("all finetune_sequences stage_config")
+    outcome = snakemake(tmp_path, *words)
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "r/models/sequences/report.html").is_file()
+    (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}ACGT,high\n")
+    outcome = snakemake(tmp_path, *words, "--config", "sequences={task: regression}", "results=other")
+    assert outcome.code == 1
+    message(next(line for line in (outcome.out + outcome.err).splitlines() if "bigbird-dna: error" in line))
+    pretrained = {"sequences": {"data": str(tmp_path / "x.csv")}}
+    found = jobs(dry_run(tmp_path, *overlay(tmp_path, pretrained)))
+    assert found["finetune_sequences"] == found["pretrain"] == 1
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.networks import NetworkSettings
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 from bigbird_dna.errors import check_import
+
+if TYPE_CHECKING:  # plans are made without torch
+    from bigbird_dna.baselines.networks import NetworkSettings
 
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
 
