@@ -38,6 +38,25 @@ def audit_dataset(
     """
 
 
+@runs("reporting.promoter_check.check_promoters", report=lambda conclusions, _: conclusions, say=typer.echo)
+def check_promoters(
+    promoters: Path = argument("EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
+    reference: Path = argument("Indexed reference genome, plain or bgzip.", "FASTA"),
+    output: Path | None = opt.output(None, "FILE", "Also write all comparisons to this table (TSV)."),
+    assembly: str = opt.ASSEMBLY,
+    aliases: Path | None = opt.ALIASES,
+) -> None:
+    """Check that start sites of promoters are on the right strand and not off by one or two bases.
+
+    Compares the bases from 60 bp before to 40 bp after the start sites of one strand with those of the other,
+    also shifted by up to 2 bp and read on the opposite strand, and prints what is wrong. A list whose
+    positions on one strand are off by one, as in some releases of RegulonDB, is found. It also states how
+    many start with A or G after C or T, as most transcripts do.
+
+    Example: bigbird-dna check-promoters promoters.bed genome.fa.gz
+    """
+
+
 @runs("finetuning.similar.find_nearest")
 def find_nearest(
     held_out: Path = argument("FASTA of held-out windows: plain, gzip or bgzip.", "HELD_OUT"),

@@ -203,7 +203,11 @@ SPLIT_COLUMN = option(
     "split", "NAME", "Column of a table with the splits, if it has one.", "", "--split-column"
 )
 LABEL_COLUMNS = option(
-    [], "NAME", "Column of a table with labels; repeatable.", "label, or label_0, label_1 …", "--label-column"
+    [],
+    "NAME",
+    "Column of a table with labels, or a pattern such as 'track_*'; repeatable.",
+    "label, or label_0, label_1 …",
+    "--label-column",
 )
 WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
 CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")

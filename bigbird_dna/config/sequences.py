@@ -37,7 +37,7 @@ class SequencesConfig(SequenceFilesConfig):
         "none: no such model",
     )
     label_columns: tuple[str, ...] = field(
-        (), "columns of tables with the labels; none: label, or else label_0, label_1 and so on"
+        (), "columns of tables with the labels, or patterns; none: label, or else label_0, label_1 and so on"
     )
     task: LabelKind | None = field(None, "kind of the labels; none: found from the labels")
     both_strands: bool = field(

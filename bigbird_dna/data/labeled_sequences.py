@@ -225,7 +225,8 @@ def _check(found: LabeledSequences, where: str) -> None:
     sizes, labels = Counter(found.splits.tolist()), found.labels
     for split in get_args(Split):
         if not sizes[split]:
-            raise DataError(f"{where}: no sequence is in split {split!r}")
+            one = "; all are linked by similar ones, such as overlapping windows: give the splits"
+            raise DataError(f"{where}: no sequence is in split {split!r}{'' if found.groups.any() else one}")
     if labels.kind == "binary":
         check_splits(found.splits.tolist(), labels.values[:, 0] == 1, where)
     elif labels.kind == "multiclass":

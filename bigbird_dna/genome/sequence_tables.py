@@ -5,10 +5,12 @@ is a split by its name, such as train.csv, dev.csv and test.csv, or train-00000-
 """
 
 import csv
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -36,7 +38,8 @@ LABEL = "label"
 class TableColumns(NamedTuple):
     """Names of a table's columns; `name` and `split` are read if the table has them.
 
-    Without names of `labels`, the label is `label`, or there are several: `label_0`, `label_1` and so on.
+    `labels` may be patterns, such as "track_*". Without any, the label is `label`, or there are several:
+    `label_0`, `label_1` and so on.
     """
 
     sequence: str = "sequence"
@@ -98,11 +101,11 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
     names, splits, firsts = RecordNames(), dict[str, Split](), dict[int, Path]()
-    records, labels, known = Records(paths[0]), list[tuple[str, ...]](), columns.labels
+    records, labels, known = Records(paths[0]), list[tuple[str, ...]](), tuple[str, ...]()
     for path in paths:
         firsts[len(labels)] = path
         header, rows = _rows(path)
-        known = known or _label_columns(header)
+        known = known or _label_columns(header, columns)
         for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
             _check_length(text, where)
             known_as = names.add(check_name(name, "the name", where))
@@ -143,10 +146,14 @@ def _check_length(text: str, where: str) -> None:
         raise DataError(f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}")
 
 
-def _label_columns(header: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of labels of a table in which they are not named."""
-    several = tuple(column for column in header if re.fullmatch(r"label_\d+", column))
-    return several if several and LABEL not in header else (LABEL,)
+def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, ...]:
+    """Return the columns of labels of a table: by their names or patterns, or the usual ones without any."""
+    if not columns.labels:
+        several = tuple(column for column in header if re.fullmatch(r"label_\d+", column))
+        return several if several and LABEL not in header else (LABEL,)
+    others = [name for name in header if name not in (columns.sequence, columns.split, columns.name)]
+    found = [[name] if name in header else fnmatch.filter(others, name) or [name] for name in columns.labels]
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def _cells(

@@ -290,7 +290,9 @@ def _page(
     groups = len(np.unique(found.groups))
     positives = f" ({int(found.labels.sum()):,} positive)" if kind == "binary" else ""
     counts = {
-        "test sequences": f"{len(found.labels):,}{positives}, in {groups:,} groups of similar sequences",
+        "test sequences": f"{len(found.labels):,}{positives}, in {groups:,} groups of similar sequences"
+        if groups > 1
+        else f"{len(found.labels):,}{positives}, all linked by similar ones: no intervals",
         "validation sequences": f"{found.valid:,}, not in the metrics below",
     }
     named = [name for name in PREDICTORS if any(predictor_kind(one) == name for one in found.scores)]

@@ -73,6 +73,8 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
     both = read_labeled_sequences([path], columns=TableColumns(labels=("other", "label_0")))
     assert (both.labels.kind, both.labels.outputs) == ("regression", ("other", "label_0"))
     assert np.array_equal(both.labels.values[:, 1], found.labels.values[:, 0])
+    every = read_labeled_sequences([path], columns=TableColumns(labels=("other", "label_?")))
+    assert every.labels.outputs == ("other", "label_0", "label_1")
     asked = read_labeled_sequences([path], columns=TableColumns(labels=("label_0",)), task="regression")
     assert (asked.labels.kind, asked.labels.outputs) == ("regression", ("label_0",))
     # A column without differences is left out.
@@ -168,3 +170,16 @@ def test_fasta_and_table_give_the_same(tmp_path: Path) -> None:
     one = read_labeled_sequences([tmp_path / "x.csv"])
     other = read_labeled_sequences([tmp_path / "p.fa"], negatives=tmp_path / "n.fa")
     assert one.sha256 == other.sha256 and one.length == 50
+
+
+def test_overlapping_windows_need_splits(tmp_path: Path) -> None:
+    """They are all linked, so that no group could be held out."""
+    text = random_dna(2000, 1)
+    windows = [text[place : place + 100] for place in range(0, 1900, 25)]
+    frame = pd.DataFrame({"sequence": windows, "label": [place % 2 for place in range(len(windows))]})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    with fails(DataError):
+        read_labeled_sequences([tmp_path / "x.csv"])
+    parts = ["train"] * 40 + ["valid"] * 18 + ["test"] * 18
+    frame.assign(split=parts).to_csv(tmp_path / "x.csv", index=False)
+    assert not read_labeled_sequences([tmp_path / "x.csv"]).groups.any()
