@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks import auc_report
-    from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, load
+    from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, SequenceModel, load
     from bigbird_dna.scoring.promoters import score_promoters
     from bigbird_dna.scoring.scorer import merge_shards
     from bigbird_dna.scoring.sequences import score_sequences
@@ -35,6 +35,7 @@ __all__ = [
     "Model",
     "PromoterModel",
     "PromoterWindows",
+    "SequenceModel",
     "TrackWindows",
     "__version__",
     "auc_report",
@@ -53,7 +54,7 @@ _NAMES = {
     "data.torch_sets": "PromoterWindows TrackWindows",
     "model.encoder": "Encoder",
     "reporting.tracks": "auc_report",
-    "scoring.models": "ChromatinModel Model PromoterModel load",
+    "scoring.models": "ChromatinModel Model PromoterModel SequenceModel load",
     "scoring.promoters": "score_promoters",
     "scoring.scorer": "merge_shards",
     "scoring.sequences": "score_sequences",

@@ -25,7 +25,7 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
 
-USUAL_CONFIG = "sequences.yaml"
+USUAL_CONFIG = "labeled_sequences.yaml"
 """The configuration, among the package's resources, of commands that are called without one."""
 
 RESULTS = RunPaths(Path("RESULTS"))

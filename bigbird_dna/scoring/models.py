@@ -39,7 +39,7 @@ class Model(model.LoadedModel):
     """A model of any task, with its network, tokenizer and settings.
 
     Every model has `embed`; a pretrained model also has `generate`. `PromoterModel` and `ChromatinModel` add
-    `predict`, `predict_regions` and `variant_effects`. `task` is the task the model was trained for.
+    `predict`, `predict_regions` and `variant_effects`; `SequenceModel` adds `predict`.
     """
 
     def generate(
@@ -241,6 +241,11 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
 
 
 @dataclass(frozen=True, repr=False)
+class SequenceModel(promoter.LoadedSequenceModel, Model):
+    """A model of labeled sequences, for windows without a position in a genome."""
+
+
+@dataclass(frozen=True, repr=False)
 class ChromatinModel(chromatin.LoadedChromatinModel, Model):
     """A chromatin model: predicts which tracks have a peak in the center of `settings.window` bp windows."""
 
@@ -359,20 +364,18 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
-    """Load a model directory as `PromoterModel`, `ChromatinModel`, or `Model` for any other task.
+    """Load a model directory as `PromoterModel`, `SequenceModel`, `ChromatinModel`, or else as `Model`.
 
     The model is in evaluation mode, on the CPU. No code from the directory is executed.
 
     Parameters
     ----------
     path
-        Directory written by training, `import-hf` or `model extend-context`; or the name of a model bundled
-        with the package, if no directory has that name.
+        Directory of a model, or the name of a bundled one, if no directory has that name.
     positions
         Longest input in tokens, to extend that of the model; None: as saved.
     extend
-        Method of extension: "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary
-        positions.
+        "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary positions.
 
     Raises
     ------
@@ -389,8 +392,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     if not isinstance(path, str | Path):
         raise UsageError(f"path {shortened(repr(path))}: must be the name of a model directory (str or Path)")
     found = directory.load(path, positions=positions, extend=extend)
-    kinds: dict[str, type[Model]] = {"promoter": PromoterModel, "chromatin": ChromatinModel}
-    kind = kinds.get(found.task, Model)
+    kinds = {"promoter": PromoterModel, "sequences": SequenceModel, "chromatin": ChromatinModel}
+    kind: type[Model] = kinds.get(found.task, Model)
     made = kind(found.network, found.tokenizer, found.config, found.settings, found.path)
     if "sha256" in vars(found):
         vars(made)["sha256"] = found.sha256  # computed while loading

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import bigbird_dna
 from bigbird_dna.baselines.kmers import both_strand_frequencies, kmer_frequencies
 from bigbird_dna.baselines.sequences import sequence_regressions
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
@@ -113,7 +114,8 @@ def test_a_model_directory_has_everything(run_of_a_kind: tuple[Labeled, Path], t
     metrics = pd.read_csv(path / "metrics.tsv", sep="\t")
     assert set(metrics["model"]) == predictors
     assert "<html" in (path / "report.html").read_text()
-    model = load_sequence_model(path)
+    model = bigbird_dna.load(path)
+    assert isinstance(model, bigbird_dna.SequenceModel)
     assert (model.settings.kind, [*model.settings.outputs]) == (data.kind, data.outputs)
     found = model.predict([held_out.sequences[row] for row in rows], device="cpu")
     stored = predictions[[f"model/{output}" for output in data.outputs]].to_numpy()
