@@ -216,6 +216,7 @@ def _check_collections(path: Path) -> None:
 
 
 _LARGEST = 2**31 - 1
+_PARQUET_BYTES = 1 << 16
 
 
 @contextmanager
@@ -223,7 +224,9 @@ def open_parquet(path: Path) -> Iterator[Any]:
     """Open a file as `pyarrow.parquet.ParquetFile`; `DataError` if it is damaged, as in `open_hdf5`."""
     import pyarrow.parquet as pq
 
-    with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path) as stored:
+    # By default, a column is read for all rows of a row group, often a million, at once.
+    buffered: Any = {"buffer_size": _PARQUET_BYTES, "pre_buffer": False}
+    with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path, **buffered) as stored:
         rows, size = stored.metadata.num_rows, path.stat().st_size
         if not 0 <= rows <= LARGEST_RATIO * size:
             raise DataError(f"{path}: a file of {size:,} bytes cannot contain {rows:,} rows")

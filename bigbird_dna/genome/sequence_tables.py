@@ -33,6 +33,7 @@ _SPLITS: Mapping[str, Split] = {
 CLASSES = {"0": False, "0.0": False, "false": False, "negative": False}
 CLASSES |= {"1": True, "1.0": True, "true": True, "positive": True}
 LABEL = "label"
+_PARQUET_ROWS = 4096  # in memory at a time
 
 
 class TableColumns(NamedTuple):
@@ -108,7 +109,7 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
         known = known or _label_columns(header, columns)
         for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
             _check_length(text, where)
-            known_as = names.add(check_name(name, "the name", where))
+            known_as = names.add(check_name(name, "the name", where) or "row")
             records.add(known_as, check_letters(text, where))
             labels.append(found)
             if split is not None:
@@ -130,11 +131,13 @@ def stream_sequences(
     """
     if stream is None and is_table(path.name):
         header, rows = _rows(path)
-        named = columns.name in header
-        for number, row in enumerate(_cells(path, header, rows, columns._replace(labels=())), start=1):
-            _check_length(row[1], row[0])
-            name = check_name(row[-1], "the name", row[0]) if named else f"row_{number}"
-            yield name, clean_bytes(check_letters(row[1], row[0])).decode("ascii")
+        number, used = 0, columns._replace(labels=(), split="")  # of which no table has a column
+        for number, (where, text, _, _, name) in enumerate(_cells(path, header, rows, used), start=1):
+            _check_length(text, where)
+            known_as = check_name(name, "the name", where) or f"row_{number}"
+            yield known_as, clean_bytes(check_letters(text, where)).decode("ascii")
+        if not number:
+            raise DataError(f"{path}: the table contains no rows")
         return
     with open_bytes(path) if stream is None else nullcontext(stream) as source:
         for name, letters in whole_records(path, source):
@@ -159,7 +162,7 @@ def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, .
 def _cells(
     path: Path, header: list[str], rows: Iterator[Sequence[object]], columns: TableColumns
 ) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
-    """Yield place, sequence, labels, split and name of each row; the name is "row" without such a column."""
+    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none."""
     for column in (columns.sequence, *columns.labels):
         if column not in header:
             raise DataError(f"{path}: no column {column!r} (found: {', '.join(header) or 'none'})")
@@ -175,7 +178,7 @@ def _cells(
             raise DataError(f"{where}: {quoted(str(split))} is not a split: train, valid or test")
         known = own if split is None else _SPLITS[str(split).lower()]
         labels = tuple(str(row[place]).strip() for place in of_labels)
-        yield where, text.strip(), labels, known, "row" if name is None else str(name)
+        yield where, text.strip(), labels, known, "" if name is None else str(name)
 
 
 def _split_of(path: Path) -> Split | None:
@@ -199,7 +202,7 @@ def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
     """Yield the names of the columns, and then the rows."""
     with open_parquet(path) as stored, reading(path, "not readable as Parquet", Exception):
         yield stored.schema_arrow.names
-        for batch in stored.iter_batches():
+        for batch in stored.iter_batches(_PARQUET_ROWS):
             batch.validate(full=True)  # invalid text is detected only on access
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

@@ -40,7 +40,7 @@ _LEAST_BITS = 0.05  # information that counts as promoter elements
 Floats = NDArray[np.float64]
 
 
-class Fit(NamedTuple):
+class StrandFit(NamedTuple):
     """How well the start sites of a strand fit the matrix of the other one, in bits."""
 
     strand: str
@@ -49,7 +49,7 @@ class Fit(NamedTuple):
     scores: Floats  # (N,)
     initiator: float  # fraction with C or T before the start site, and A or G at it
 
-    def lead(self, listed: Fit) -> tuple[float, float]:
+    def lead(self, listed: StrandFit) -> tuple[float, float]:
         """Return the mean gain over the fit of the listed positions, and its standard error."""
         gains = self.scores - listed.scores
         return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
@@ -100,7 +100,7 @@ def _codes(loci: Sequence[Locus], genome: Reference, turned: bool) -> NDArray[np
     return np.array(rows)
 
 
-def _fits(strands: Mapping[str, Sequence[Locus]], genome: Reference) -> Iterator[Fit]:
+def _fits(strands: Mapping[str, Sequence[Locus]], genome: Reference) -> Iterator[StrandFit]:
     """Yield the fits of both strands, orientations and all shifts."""
     given = {name: _codes(own, genome, False) for name, own in strands.items()}
     for name, other in (("+", "-"), ("-", "+")):
@@ -115,7 +115,7 @@ def _fits(strands: Mapping[str, Sequence[Locus]], genome: Reference) -> Iterator
                 )
                 before, at = window[:, UPSTREAM - 1], window[:, UPSTREAM]
                 initiator = float((np.isin(before, (1, 3)) & np.isin(at, (0, 2))).mean())
-                yield Fit(name, turned, shift, scores, initiator)
+                yield StrandFit(name, turned, shift, scores, initiator)
 
 
 def _shares(codes: NDArray[np.uint8]) -> Floats:
@@ -142,7 +142,7 @@ def _information(codes: NDArray[np.uint8]) -> tuple[float, float]:
     return float(before.sum()), float(after.sum())
 
 
-def _table(fits: Sequence[Fit]) -> pd.DataFrame:
+def _table(fits: Sequence[StrandFit]) -> pd.DataFrame:
     """Return the fits with the columns of `MATRIX`."""
     rows = []
     for fit in fits:
@@ -154,11 +154,11 @@ def _table(fits: Sequence[Fit]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=MATRIX.names)
 
 
-def _listed(fits: Sequence[Fit], strand: str) -> Fit:
+def _listed(fits: Sequence[StrandFit], strand: str) -> StrandFit:
     return next(fit for fit in fits if (fit.strand, fit.turned, fit.shift) == (strand, False, 0))
 
 
-def conclusions(fits: Sequence[Fit], sides: tuple[float, float]) -> list[str]:
+def conclusions(fits: Sequence[StrandFit], sides: tuple[float, float]) -> list[str]:
     """Return what is wrong with the list, in sentences; what was checked if nothing is.
 
     `sides` is the information before and after start sites: promoter elements are before them.
@@ -196,7 +196,7 @@ def conclusions(fits: Sequence[Fit], sides: tuple[float, float]) -> list[str]:
     return [*found, f"Only {text}, but {shares[shift]:.0%} {where}: all start sites may be off."]
 
 
-def _best(fits: Sequence[Fit], options: dict[int, dict[str, tuple[bool, int]]]) -> int | None:
+def _best(fits: Sequence[StrandFit], options: dict[int, dict[str, tuple[bool, int]]]) -> int | None:
     """Return the key of the option with the largest gain on both strands together; None: no certain gain."""
     gains = {}
     for key, of_strands in options.items():

@@ -143,11 +143,13 @@ class Scorer(ABC, Generic[M, Row]):
         """Name of the source in messages."""
         return "standard input" if str(self.source) == "-" else str(self.source)
 
-    def origin(self, model: M, target: Target, options: Mapping[str, object | None]) -> dict[str, str]:
-        """Return the provenance of a result; `options` are those of the command that affect the result."""
+    def origin(
+        self, model: M, target: Target, options: Mapping[str, object | None], **flags: bool
+    ) -> dict[str, str]:
+        """Return the provenance of a result; `options` and `flags` of the command affect the result."""
         options = {**options, **precision_option(target.precision)}
-        flags = {"--calibrated": self.calibrated}
-        line = command_line(self.command, [stored_name(model.path), self.source], options, flags)
+        given = {"--calibrated": self.calibrated, **{f"--{name}": flag for name, flag in flags.items()}}
+        line = command_line(self.command, [stored_name(model.path), self.source], options, given)
         return provenance(model.sha256, line)
 
     def content(self, model: M, path: Path, *files: Path | str | None) -> dict[str, str]:
@@ -266,8 +268,8 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     Parameters
     ----------
     shards
-        Files written by `score_promoters`, `predict_tracks` or `score_variants` with `shard`, or by the
-        commands `evaluate test-bins` and `prepare chromatin` with `--shard`: all shards of a job.
+        Files written by `score_promoters`, `score_sequences`, `predict_tracks` or `score_variants` with
+        `shard`, or by the commands `evaluate test-bins` and `prepare chromatin` with `--shard`: all of a job.
     output
         File to write atomically, in the format of the shards; for `score_variants`, with its index. None or
         "-": standard output (text only). For `prepare chromatin`, a directory.

@@ -1,7 +1,7 @@
 """Predictions for sequences: `bigbird_dna.score_sequences` and command `score-sequences`."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -178,7 +178,7 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
             if self.sequence_column != COLUMNS.sequence:
                 options["--sequence-column"] = self.sequence_column
-            origin = self.origin(model, target, options | {"--pad": self.pad or None})
+            origin = self.origin(model, target, options, pad=self.pad)
             names = ("score",) if settings.kind == "binary" else settings.outputs
             header = OutputHeader(origin, {}, names, {"kind": settings.kind})
             for name in {*_first(header), "note"} & {*names}:
@@ -189,23 +189,23 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
         self, given: Iterator[tuple[str, str]], predict: Predictor, settings: SequenceSettings
     ) -> Iterator[ScoredSequence]:
         """Yield the rows of named sequences, predicted in batches."""
+        length = settings.length
         for batch in growing_batches(given, lambda one: len(one[1]), _FIRST_BATCH, _BATCH_BASES):
-            notes = [self._note(text, settings.length) for _, text in batch]
-            texts = [text for (_, text), note in zip(batch, notes, strict=True) if not note]
-            found = iter(predict(self._fitted(texts, settings.length)) if texts else ())
+            texts = [text for _, text in batch]
+            cut = texts if length is None else fit_windows(GivenSequences(texts, texts, None), length, True)
+            notes = [self._note(text, own, length) for text, own in zip(texts, cut, strict=True)]
+            scored = [own for own, note in zip(cut, notes, strict=True) if not note]
+            if length is not None:
+                scored = [filled(own, length) for own in scored]
+            found = iter(predict(scored) if scored else ())
             for (name, _), note in zip(batch, notes, strict=True):
                 yield ScoredSequence(name, None if note else next(found), note)
 
-    def _note(self, text: str, length: int | None) -> str:
+    def _note(self, text: str, cut: str, length: int | None) -> str:
+        """Return why a sequence is not scored; `cut` is its central part, if it is too long."""
         if length is not None and len(text) != length and not self.pad:
             return OTHER_LENGTH
-        return TOO_MANY_N if fraction_n(text) > self.max_n else ""
-
-    def _fitted(self, texts: list[str], length: int | None) -> Sequence[str]:
-        if length is None or not self.pad:
-            return texts
-        given = GivenSequences(texts, texts, None)
-        return [filled(text, length) for text in fit_windows(given, length, True)]
+        return TOO_MANY_N if fraction_n(cut) > self.max_n else ""
 
     def count(self, row: ScoredSequence, counts: Counter[str]) -> None:
         counts["sequences"] += 1

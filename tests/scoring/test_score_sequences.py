@@ -126,6 +126,21 @@ def test_a_table_needs_no_names(tmp_path: Path) -> None:
     model = model_of("multilabel")
     bigbird_dna.score_sequences(model, tmp_path / "x.csv", tmp_path / "x.tsv", sequence_column="dna")
     assert rows_of(tmp_path / "x.tsv")["name"].tolist() == ["row_1", "row_2", "row_3"]
+    table = pd.DataFrame({"sequence": TEXTS[:3], "name": ["a", None, "a"], "split": ["other"] * 3})
+    table.to_parquet(tmp_path / "x.parquet")
+    bigbird_dna.score_sequences(model, tmp_path / "x.parquet", tmp_path / "x.tsv")
+    assert rows_of(tmp_path / "x.tsv")["name"].tolist() == ["a", "row_2", "a"]
+
+
+def test_a_long_sequence_is_as_in_the_center(tmp_path: Path) -> None:
+    """N beyond the center do not count; the command in the file can be run again."""
+    model = model_of("binary")
+    save(tmp_path / "model", model, {}, {}, {})
+    (tmp_path / "x.fa").write_text(f">a\n{'N' * 200}{TEXTS[0]}{'N' * 200}\n")
+    bigbird_dna.score_sequences(tmp_path / "model", tmp_path / "x.fa", tmp_path / "x.tsv", pad=True)
+    assert rows_of(tmp_path / "x.tsv")["note"].tolist() == ["."]
+    command = (tmp_path / "x.tsv").read_text().splitlines()[2]
+    assert command.endswith("--pad") and command.startswith("## command bigbird-dna score-sequences")
 
 
 @pytest.mark.parametrize(
@@ -139,8 +154,19 @@ def test_a_table_needs_no_names(tmp_path: Path) -> None:
         ("x.fa", ">a\nACGT\n>a\nACGT\n", DataError),
         ("x.fa", f">a\n{'ACGT' * 30_000}\n", DataError),
         ("x.parquet", "not Parquet", DataError),
+        ("x.csv", "sequence\n", DataError),
     ],
-    ids=["column", "protein", "empty", "cells", "protein FASTA", "repeated", "contig", "not Parquet"],
+    ids=[
+        "column",
+        "protein",
+        "empty",
+        "cells",
+        "protein FASTA",
+        "repeated",
+        "contig",
+        "not Parquet",
+        "no rows",
+    ],
 )
 def test_faults_name_the_record(tmp_path: Path, name: str, content: str, error: type[Exception]) -> None:
     (tmp_path / name).write_text(content)
