@@ -26,7 +26,7 @@ from bigbird_dna.config import TrainingConfig
 from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequence import UNKNOWN, reverse_complement
+from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
@@ -109,10 +109,7 @@ class DrawnTexts(TextWindows):
             for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
         ]
         if self.both_strands:
-            turned = self.draws.turned(step, first, count)
-            texts = [
-                reverse_complement(text) if turn else text for text, turn in zip(texts, turned, strict=True)
-            ]
+            texts = self.draws.turned(texts, step, first)
         return texts, self.labels(chosen)
 
 

@@ -1,6 +1,6 @@
 """Regressions on features of labeled sequences, for any kind of label."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -53,17 +53,15 @@ class BothStrandKmerLogistic(KmerLogistic):
 
 
 class SequenceRegression:
-    """A regression on features of sequences, whose outputs are those of a network with the same `loss`.
+    """A regression on the features of `binary`, whose outputs are those of a network with the same `loss`.
 
     Binary labels: the logistic regression `binary`. Other kinds: regressions with an L2 penalty on
     standardized features (`KmerTracks`), whose penalties are chosen on the validation sequences.
     """
 
-    def __init__(
-        self, binary: LogisticBaseline, features: Callable[[Sequence[str]], Any], loss: LabelLoss
-    ) -> None:
+    def __init__(self, binary: LogisticBaseline, loss: LabelLoss) -> None:
         self.fitted: LogisticBaseline | KmerTracks = binary if loss.kind == "binary" else KmerTracks(loss)
-        self._features = features
+        self._features = binary.features
 
     def fit(self, learned: Labeled, valid: Labeled) -> Self:
         """Fit to training sequences."""
@@ -107,10 +105,9 @@ def sequence_regressions(
     """Return the regressions for a kind of labels by name; `position` only for binary, `aligned` ones."""
     kmers = (BothStrandKmerLogistic if both_strands else KmerLogistic)(k, seed)
     found = {
-        KMER: SequenceRegression(kmers, kmers.features, loss),
-        COMPOSITION: SequenceRegression(LengthLogistic(seed), composition_and_length, loss),
+        KMER: SequenceRegression(kmers, loss),
+        COMPOSITION: SequenceRegression(LengthLogistic(seed), loss),
     }
     if aligned and loss.kind == "binary":
-        position = PositionLogistic(seed)
-        found[POSITION] = SequenceRegression(position, position.features, loss)
+        found[POSITION] = SequenceRegression(PositionLogistic(seed), loss)
     return found

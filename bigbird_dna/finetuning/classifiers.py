@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import PromoterTrainingConfig
-from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_predictions
@@ -65,10 +63,7 @@ class ClassifierObjective:
         chosen, cuts = self.draws.at(step, first, count)
         texts = [self.windows.sequences[index] for index in chosen]
         if self.settings.both_strands:
-            turned = self.draws.turned(step, first, count)
-            texts = [
-                reverse_complement(text) if turn else text for text, turn in zip(texts, turned, strict=True)
-            ]
+            texts = self.draws.turned(texts, step, first)
         rows = self._rows(texts, cuts)
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         labels = torch.from_numpy(self.windows.labels[chosen])
@@ -95,12 +90,12 @@ class ClassifierObjective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return loss and metric on validation windows, on the given strand."""
         batch_size, device = min(64, self.config.batch_size), self.world.device
-        pad_id = self.tokenizer.pad_id
-        run = partial(row_predictions, network, finish=lambda logits: logits)
 
         def outputs(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
             rows = self._rows(sequences, [(0, 0)] * len(sequences))
-            return run(rows, pad_id, batch_size, device)
+            return row_predictions(
+                network, rows, self.tokenizer.pad_id, batch_size, device, lambda logits: logits
+            )
 
         logits = self.world.divide(self.held_out.sequences, outputs)
         return self.losses.metrics(logits, self.held_out.labels)

@@ -1,9 +1,12 @@
 """The training examples of each step, when they are whole sequences."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.config.promoters import PromoterTrainingConfig
+from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.training.loop import Epochs
 
 
@@ -53,7 +56,8 @@ class WindowDraws:
         cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))
         return chosen, [(left, right) for left, right in cuts[first : first + count].tolist()]
 
-    def turned(self, step: int, first: int, count: int) -> npt.NDArray[np.bool_]:
-        """Return which of these examples are read from the reverse strand, if windows have no direction."""
+    def turned(self, texts: Sequence[str], step: int, first: int) -> list[str]:
+        """Return the windows of examples from `first` of a step, each read from a random strand."""
         rng = np.random.default_rng((self.config.seed, 8, step))
-        return rng.integers(0, 2, self.config.batch_size).astype(bool)[first : first + count]
+        strands = rng.integers(0, 2, self.config.batch_size)[first : first + len(texts)]
+        return [reverse_complement(text) if turn else text for text, turn in zip(texts, strands, strict=True)]

@@ -180,8 +180,8 @@ def train(
     """Train, or resume training, and write the directory `output` atomically; returns the metrics.
 
     `then` adds further files to the written ones. Every process of `world` calls this; all but the first
-    return {}. `UsageError`: `output` cannot be
-    written, or contains files not from an earlier run. Other errors: see `fit`, the task and the loop.
+    return {}. `UsageError`: `output` cannot be written, or contains files not from an earlier run. Other
+    errors: see `fit`, the task and the loop.
     """
     check_directory(output, [*task.inputs, checkpoints])
     trained = fit(task, checkpoints, world)
