@@ -181,7 +181,7 @@ def prepare_sequences(
         "negatives": int((~positive).sum()),
         "sequence holds too many N": len(left_out),
         "groups of similar sequences": int(groups.max()) + 1,
-        "held-out sequences like a training one": _like_training(groups, chosen),
+        "held-out sequences like a training one": like_training(groups, chosen),
         "window": {"upstream": upstream, "downstream": length - upstream},
         "sources": {role: source_entry(path) for role, path in sources.items()},
         "similarity": options.similarity,
@@ -198,7 +198,7 @@ def prepare_sequences(
     return info
 
 
-def _like_training(groups: npt.NDArray[np.int64], chosen: Sequence[str]) -> int:
+def like_training(groups: npt.NDArray[np.int64], chosen: Sequence[str]) -> int:
     """Count held-out sequences whose group is also in training; only a user-supplied table can cause this."""
     training = np.array(chosen) == "train"
     return int((np.isin(groups, groups[training]) & ~training).sum())

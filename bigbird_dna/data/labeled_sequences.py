@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bigbird_dna.config import LabelKind
 from bigbird_dna.console import log
-from bigbird_dna.data.custom_sequences import are_tables, read_given
+from bigbird_dna.data.custom_sequences import are_tables, like_training, read_given
 from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
@@ -240,9 +240,7 @@ def _check(found: LabeledSequences, where: str) -> None:
     first = np.array(first_copies(found.sequences))
     if other := int((labels.values != labels.values[first]).any(axis=1).sum()):
         log(f"warning: {counted(other, 'sequence')} a copy of another one with another label")
-    training = found.splits == "train"
-    like = int((np.isin(found.groups, found.groups[training]) & ~training).sum())
-    if like:
+    if like := like_training(found.groups, found.splits.tolist()):
         log(
             f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are similar to a "
             "training sequence: metrics are optimistic"
