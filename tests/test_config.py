@@ -241,7 +241,7 @@ READERS: dict[str, set[str]] = {
     "seed": {*MODELS, "tokens", "windows", "promoter-baseline", "chromatin-data"},
     "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
     "tokens": {"tokens", "pretraining", "sequences"},
-    "encoder": {*MODELS, "attention"},
+    "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows"},
     "promoters.windows": {"windows", "promoters"},

@@ -48,7 +48,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
 
 BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "prepare": (
-        "Prepare genomes, promoters, sequences, chromatin tracks and tokens.",
+        "Prepare genomes, promoters, sequences, chromatin tracks, tokens and initial models.",
         {
             "fetch": "cli.prepare.fetch",
             "reference": "cli.prepare.prepare_reference",
@@ -63,6 +63,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "tokenizer": "cli.prepare.train_tokenizer",
             "tokens": "cli.prepare.tokenize",
             "token-stats": "cli.prepare.describe_tokens",
+            "start": "cli.exchange.prepare_start",
         },
     ),
     "train": (

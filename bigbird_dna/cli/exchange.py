@@ -42,6 +42,21 @@ def import_hf(
     """
 
 
+@runs("huggingface.starting.prepare_start")
+def prepare_start(
+    config: Path = opt.CONFIG,
+    output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained),
+    overrides: list[str] | None = opt.OVERRIDES,
+) -> None:
+    """Copy the model that fine-tuning starts from, pretraining.start_from, to the directory of the run.
+
+    It is a model directory of any task, the name of a published model, or a HuggingFace checkpoint, which is
+    converted as by import-hf. Fine-tuning then takes the place of pretraining followed by fine-tuning.
+
+    Example: bigbird-dna prepare start mine.yaml --set pretraining.start_from=yeast
+    """
+
+
 @runs("huggingface.exchange.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
 def export_hf(
     path: Path = opt.MODEL_DIRECTORY, output: Path = argument("Checkpoint directory to write.")

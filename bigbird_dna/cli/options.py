@@ -99,6 +99,10 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
     from bigbird_dna.config import load_config
 
     settings = load_config(config, overrides or ())
+    if settings.pretraining.start_from is not None:
+        from bigbird_dna.huggingface.starting import with_start
+
+        settings = with_start(settings)
     return settings, settings.paths
 
 
@@ -213,15 +217,14 @@ WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.w
 CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
 
 
-def check_benchmarks(directory: Path | None) -> None:
-    """`UsageError` if the directory of Snakemake's benchmark files is not a directory."""
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"--benchmarks {directory} must be a directory")
-
-
 def promoter_reference(config: "RunConfig", _: "Given") -> Path:
     """Return the FASTA that promoter windows are read from: the genome, or the user's sequences."""
     return config.paths.sequences if config.has_sequences else config.paths.reference
+
+
+def model_tokenizer(config: "RunConfig", _: "Given") -> Path:
+    """Return the tokenizer of fine-tuned models."""
+    return config.model_tokenizer
 
 
 def scoring(windows: int, *without: str) -> list[Parameter]:
@@ -295,11 +298,13 @@ def runs(
             for key in choices:
                 check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
             given.update({key: named_files(f"--{key}", given[key] or ()) for key in named})
+            read = [path] if inputs and (path := given.get("config")) else []
             if "config" in given:
                 settings = _run_files(given, declared, usual)
                 given["config"] = attrgetter(part)(settings) if part else settings
             if inputs:
-                check_output(given["output"], [path for key in inputs for path in _listed(given[key])])
+                read += [path for key in inputs for path in _listed(given[key])]
+                check_output(given["output"], read)
             function = getattr(import_module(module), name)
             known = signature(function).parameters
             computing: AbstractContextManager[None] = nullcontext()

@@ -304,7 +304,7 @@ def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     return None
 
 
-@runs("tokens.encode.write_token_statistics", promoters=_known_promoters)
+@runs("tokens.encode.write_token_statistics", promoters=_known_promoters, tokenizer=opt.model_tokenizer)
 def describe_tokens(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,

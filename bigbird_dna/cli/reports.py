@@ -11,7 +11,7 @@ from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_array
-from bigbird_dna.disk.outputs import check_output, command_line
+from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
@@ -375,14 +375,18 @@ def summarize(
     """
 
 
+@runs("reporting.run_page.run_report", inputs=("paths",))
 def report_run(
     config: Path = opt.CONFIG,
-    files: list[Path] = argument(
+    paths: list[Path] = argument(
         "Tables and plots of other reports, recognized by name: summary.tsv, roc.svg, …", "FILE..."
     ),
     output: Path = output(..., "FILE", "HTML file to write."),
     benchmarks: Path | None = option(
         None, "DIR", "Directory of Snakemake's benchmark files, for time and memory per step.", "not shown"
+    ),
+    start: Path | None = option(
+        None, "MODEL_DIR", "Model of prepare start, whose origin is stated.", "", "--start-model"
     ),
 ) -> None:
     """Write the report of a run: one HTML file with its plots and tables.
@@ -390,10 +394,3 @@ def report_run(
     Example: bigbird-dna report run workflow/config/demo.yaml results/demo/report/summary.tsv
     results/demo/report/roc.svg -o report.html
     """
-    from bigbird_dna.config import load_config
-    from bigbird_dna.reporting.run_page import run_report
-
-    check_output(output, [config, *files])
-    opt.check_benchmarks(benchmarks)
-    steps = sorted(benchmarks.glob("*.tsv")) if benchmarks is not None else []
-    run_report(load_config(config), files, output, benchmarks=steps)

@@ -121,7 +121,12 @@ def _promoter_model(settings: "RunConfig", given: opt.Given) -> Path:
     return settings.paths.promoter_model("control" if given["shuffle_labels"] else given["negative_set"])
 
 
-@trains("finetuning.promoters.PromoterTask", reference=opt.promoter_reference, output=_promoter_model)
+@trains(
+    "finetuning.promoters.PromoterTask",
+    reference=opt.promoter_reference,
+    tokenizer_path=opt.model_tokenizer,
+    output=_promoter_model,
+)
 def finetune_promoter(
     config: Path = opt.CONFIG,
     negative_set: str = opt.NEGATIVE_SET,
@@ -262,7 +267,11 @@ HELD_OUT = option(
 )
 
 
-@trains("finetuning.chromatin.ChromatinTask", window=lambda settings, _: settings.chromatin.data.window)
+@trains(
+    "finetuning.chromatin.ChromatinTask",
+    window=lambda settings, _: settings.chromatin.data.window,
+    tokenizer_path=opt.model_tokenizer,
+)
 def finetune_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,

@@ -69,6 +69,12 @@ class Config(Section):
         return RunPaths(Path(self.results))
 
     @property
+    def model_tokenizer(self) -> Path:
+        """The tokenizer of fine-tuned models: a file, or the directory of the model that they start from."""
+        starts = self.pretraining.start_from is not None
+        return self.paths.pretrained if starts else self.paths.tokenizer
+
+    @property
     def has_sequences(self) -> bool:
         """Whether promoters are custom sequences."""
         return self.promoters.sequences is not None
@@ -110,6 +116,8 @@ class Config(Section):
     @property
     def has_pretraining(self) -> bool:
         """Whether an encoder is pretrained; without promoters, only if chromatin or a study needs it."""
+        if self.pretraining.start_from is not None:
+            return False
         labeled = self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
         wanted = self.has_promoters or labeled or self.chromatin.model.initial == "pretrained"
         return self.has_genome and (wanted or self.studies("pretrained"))
@@ -131,7 +139,8 @@ class Config(Section):
 
     def _faults(self) -> Iterator[str]:
         # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
-        tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
+        tokens = self.pretraining.sequence_tokens
+        used = "pretraining" in self.model_fields_set and self.pretraining.start_from is None
         if used and self.has_genome and tokens > self.encoder.max_length:
             yield (
                 f"pretraining.sequence_tokens {tokens} exceeds encoder.max_length {self.encoder.max_length}"
@@ -202,7 +211,8 @@ class Config(Section):
                 f"pretraining_study.negative_set {study.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
             )
-        if "pretrained" in study.initializations and not self.has_genome:
+        can_pretrain = self.has_genome or self.pretraining.start_from is not None
+        if "pretrained" in study.initializations and not can_pretrain:
             yield "pretraining_study.initializations: 'pretrained' needs genome.reference for pretraining"
 
     def _faults_of_held_out(self) -> Iterator[str]:
@@ -236,11 +246,13 @@ class Config(Section):
                 )
         if self.has_chromatin:
             yield "chromatin.data.tracks needs genome.reference in addition to custom sequences"
+        if self.pretraining.start_from is not None:
+            return
         for name, there in (("promoters", self.has_sequences), ("sequences", self.has_labeled_sequences)):
             if there and getattr(self, name).model.initial == "pretrained":
                 yield (
-                    f"{name}.model.initial 'pretrained' needs genome.reference for pretraining; without it, "
-                    "use 'random'"
+                    f"{name}.model.initial 'pretrained' needs genome.reference for pretraining, or a model "
+                    "in pretraining.start_from; without them, use 'random'"
                 )
 
 
@@ -286,7 +298,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
         "chromatin.calibration",
     ),
-    "attention": ("encoder",),
+    "encoder": ("encoder",),
     "long-range": ("long_range_arena",),
     "density": ("byte_lm",),
     # All sections and keys except paths.

@@ -5,7 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bigbird_dna.config.section import DEFAULT_OMITTED, MONITORING, NOT_IN_FINGERPRINT, Section, field
+from bigbird_dna.config.section import (
+    DEFAULT_OMITTED,
+    MONITORING,
+    NOT_IN_FINGERPRINT,
+    FileName,
+    Section,
+    field,
+)
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
@@ -75,6 +82,11 @@ class PretrainingConfig(TrainingConfig):
     With `encoder.causal`, next-token prediction on inputs of the same form.
     """
 
+    start_from: Annotated[FileName | None, DEFAULT_OMITTED] = field(
+        None,
+        "model that fine-tuning starts from, in place of pretraining: model directory, name of a published "
+        "model, or directory of a HuggingFace checkpoint",
+    )
     sequence_tokens: int = field(512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16)
     length_curriculum: tuple[ShorterConfig, ...] = field(
         (), "consecutive first stages on shorter inputs, each with steps and tokens"

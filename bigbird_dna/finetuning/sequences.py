@@ -28,14 +28,13 @@ from bigbird_dna.data.chromatin import draw_groups, sample
 from bigbird_dna.data.labeled_sequences import LabeledSequences, read_labeled_sequences
 from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import DataError, ModelError, check_choice
+from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.finetuning.calibrate import PREDICTIONS
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
 from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
 from bigbird_dna.genome.splits import Split
-from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
@@ -142,14 +141,6 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         if self.tokenizer_path is not None:
             return super().own_tokenizer()
         return tokenizer_of(self._texts(self.sequences.rows("train")), self.run.tokens)
-
-    def load_start(self, path: Path) -> LoadedModel:
-        """The pretrained model, of any task; `ModelError` for an ensemble, or a tokenizer of text."""
-        model = load(path)
-        model.one_encoder("initial encoder")
-        if not model.tokenizer.is_dna:
-            raise ModelError(f"{path}: the tokenizer is not for DNA")
-        return model
 
     def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
         """The configured encoder, or that of the pretrained model, which may be extended."""

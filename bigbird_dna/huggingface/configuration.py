@@ -71,6 +71,8 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
     if position != "absolute":
         raise ModelError(f"{source}: position_embedding_type {_quoted(position)} is not supported")
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
+    if isinstance(own := values.get(OWN_KEY), dict) and "random_seed" in own:
+        fields["random_seed"] = own["random_seed"]
     for field, key, table in (
         ("attention", "attention_type", _ATTENTIONS),
         ("activation", "hidden_act", _ACTIVATIONS),
@@ -94,7 +96,7 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
         )
     except ValidationError as error:
         fault = first_fault(error)
-        key = {field: key for field, key, _ in _FIELDS}.get(fault.key, "")
+        key = {field: key for field, key, _ in _FIELDS}.get(fault.key, fault.key)
         raise ModelError(f"{source}: {key and f'{key}: '}{fault.reason}") from None
 
 

@@ -84,7 +84,7 @@ def import_huggingface(
     tied = join_tied(tensors, TIED, directory)
     # config.json is not trusted: its sizes are compared with the tensors' before anything is built.
     check_sizes(tensors, config, architecture, directory)
-    settings, config = _head(architecture, values, config, pieces, tensors, path)
+    settings = _head(architecture, values, config, pieces, tensors, path)
     with shapes_only():
         network = build_network(config, settings)
     weights = read_weights(
@@ -133,8 +133,8 @@ def _head(
     tokenizer: Tokenizer,
     tensors: Mapping[str, StoredTensor],
     path: Path,
-) -> tuple[Settings, EncoderConfig]:
-    """Settings of the head and of the encoder; for an exported model, those before its export."""
+) -> Settings:
+    """Settings of the head; for an exported model, those before its export."""
     settings: dict[str, Any] = {}
     if architecture.task == "pretraining":
         settings["next_sentence"] = architecture.name == "BigBirdForPreTraining"
@@ -149,12 +149,10 @@ def _head(
     task = architecture.task
     own = values.get(OWN_KEY)
     try:
-        if isinstance(own, dict):
-            config = EncoderConfig(**{**config.model_dump(), "random_seed": own["random_seed"]})
-            if own["task"] == "promoter" and settings.get("outputs") == 1:
-                task, settings = "promoter", {**own["settings"], "pooling": "cls"}
-                settings |= {"head": "dense"} if "head" in settings else {}
-        return SETTINGS[task].model_validate(settings), config
+        if isinstance(own, dict) and own["task"] == "promoter" and settings.get("outputs") == 1:
+            task, settings = "promoter", {**own["settings"], "pooling": "cls"}
+            settings |= {"head": "dense"} if "head" in settings else {}
+        return SETTINGS[task].model_validate(settings)
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(" ".join(repr(error).split()), 200)
         raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None

@@ -55,7 +55,7 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.model.weights import load_network
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 
 Extension = Literal["tile", "interpolate", "ntk"]
 
@@ -271,10 +271,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")
-    names = [name for name in TOKENIZER_FILES if (path / name).is_file()]
-    if not names:
-        raise ModelError(f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
-    found = checksums.verify(path, (CONFIG, WEIGHTS, names[0]))
+    pieces = tokenizer_file(path)
+    found = checksums.verify(path, (CONFIG, WEIGHTS, pieces.name))
     config, settings, description = _read_description(path / CONFIG)
     layers = config.layers
     if isinstance(settings, ChromatinSettings):
@@ -284,10 +282,11 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     network = load_network(path / WEIGHTS, lambda: build_network(config, settings), layers)
     if description.get("vocabulary", config.vocabulary) != config.vocabulary:
         raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes")
-    tokenizer = load_tokenizer(path / names[0], description)
+    tokenizer = load_tokenizer(pieces, description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
-            f"{path}: {names[0]} has {tokenizer.vocabulary} tokens, config.json specifies {config.vocabulary}"
+            f"{path}: {pieces.name} has {tokenizer.vocabulary} tokens, config.json specifies "
+            f"{config.vocabulary}"
         )
     if positions is not None:
         encoders = [module for module in network.modules() if isinstance(module, Encoder)]

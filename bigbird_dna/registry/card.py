@@ -148,6 +148,8 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
     if (start := provenance.get("pretrained_sha256")) is not None:
         seen = provenance.get("held_out_contigs_seen_in_pretraining")
         unseen = f"; pretraining included {_list(seen)}, which are held out here" if seen else ""
+        if seen is None:
+            unseen = "; whether pretraining included sequences that are held out here is unknown"
         yield f"Fine-tuned from the pretrained model with the SHA-256 `{_text(start)}`{unseen}"
     elif model.task != "pretraining" and "pretrained_sha256" in provenance:
         yield "Trained from randomly initialized weights, without pretraining"
@@ -158,7 +160,8 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
     if calibration_file(model) is not None:
         yield f"Calibrated, for `--calibrated`, on {_calibrated_on(calibration_of(model).fitted_on)}"
     if came := provenance.get("imported_from"):
-        yield f"Imported from the HuggingFace checkpoint {_text(came)}"
+        part = "" if "pretrained_sha256" not in provenance else "The pretrained model was "
+        yield f"{part}{'imported' if part else 'Imported'} from the HuggingFace checkpoint {_text(came)}"
     yield "`provenance.json` has the whole configuration, the seeds and the checksums of the data"
 
 

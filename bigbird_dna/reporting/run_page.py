@@ -10,7 +10,7 @@ import base64
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,7 @@ import yaml
 
 from bigbird_dna.config import Config
 from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import Schema, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.metrics.auroc import ENDS
@@ -48,12 +49,20 @@ class _ShownItem(NamedTuple):
 
 
 def run_report(
-    config: Config, paths: Sequence[Path], output: Path, *, benchmarks: Sequence[Path] = ()
+    config: Config,
+    paths: Sequence[Path],
+    output: Path,
+    *,
+    benchmarks: Path | None = None,
+    start: Path | None = None,
 ) -> None:
     """Write the page of a run from tables and plots of its reports, identified by file name (`PARTS`).
 
-    `benchmarks` are Snakemake's tables of the time of each step. `UsageError` for an unknown file name.
+    `benchmarks` is the directory of Snakemake's tables of the time of each step, `start` the model that
+    fine-tuning started from, in place of pretraining. `UsageError` for an unknown file name.
     """
+    if benchmarks is not None and not benchmarks.is_dir():
+        raise UsageError(f"--benchmarks {benchmarks} must be a directory")
     known = [item.name for items in PARTS.values() for item in items]
     found: dict[str, Path] = {}
     for path in paths:
@@ -67,7 +76,7 @@ def run_report(
         for title, items in PARTS.items()
     }
     main = headlines(found["summary.tsv"]) if "summary.tsv" in found else []
-    steps, total = steps_table(benchmarks)
+    steps, total = steps_table(sorted(benchmarks.glob("*.tsv")) if benchmarks else ())
     values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
     configuration = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
     subject = config.genome.title if config.has_genome else "Sequences"
@@ -78,7 +87,7 @@ def run_report(
         conclusion=conclusion(main, _held_out(config, "test")),
         headlines=main,
         estimate=_text,
-        about=_about(config),
+        about=_about(config) + ([] if start is None else origin(config, start)),
         parts={title: items for title, items in parts.items() if items},
         steps=steps,
         total=total,
@@ -149,6 +158,8 @@ def _about(config: Config) -> list[str]:
     purposes = ["to distinguish promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
+    if config.pretraining.start_from is not None:
+        trained = "fine-tuned"
     data_name = config.genome.title if config.has_genome else "sequences"
     sentences = [
         f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
@@ -158,6 +169,25 @@ def _about(config: Config) -> list[str]:
         if held_out := _held_out(config, split):
             sentences.append(f"Held out for {purpose}: {', '.join(held_out)}.")
     return sentences
+
+
+def origin(config: Config, start: Path) -> list[str]:
+    """Return sentences on the model that fine-tuning started from, from its `provenance.json`."""
+    path = start / "provenance.json"
+    values = read_mapping(path) if path.is_file() else {}
+    files, contigs = values.get("files"), values.get("contigs")
+    checksum = files.get("model.safetensors") if isinstance(files, Mapping) else None
+    imported = values.get("imported_from")
+    name = imported or Path(config.pretraining.start_from or start).name
+    if isinstance(contigs, list) and contigs:
+        trained = f"That model was pretrained on {', '.join(map(str, contigs))}."
+    else:
+        trained = "It is not recorded whether its pretraining included the held-out sequences."
+    return [
+        f"Fine-tuning started from the weights of {'the HuggingFace checkpoint ' * bool(imported)}{name} "
+        f"(SHA-256 {checksum or 'not recorded'}).",
+        trained,
+    ]
 
 
 def _held_out(config: Config, split: str) -> list[str]:

@@ -26,7 +26,7 @@ from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import format_named_region, read_named_region
-from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load_pretrained
+from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
@@ -61,17 +61,25 @@ class Initialization(NamedTuple):
         if self.model is not None:
             encoder.load_state_dict(self.model.one_encoder().state_dict())
 
-    def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
+    def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
         """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
-        return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
+        found = {
+            "pretrained_sha256": self.sha256,
+            "held_out_contigs_seen_in_pretraining": None if leaked is None else list(leaked),
+        }
+        origin = read_provenance(self.model.path) if self.model and self.model.path else {}
+        return found | {key: origin[key] for key in ("imported_from",) if key in origin}
 
-    def seen(self, held_out: pd.DataFrame) -> list[str]:
+    def seen(self, held_out: pd.DataFrame) -> list[str] | None:
         """Contigs, or named regions of split contigs, in the pretrained model's recorded training data that
-        overlap the held-out windows or bins `held_out` (contig, start, end); empty without a record."""
+        overlap the held-out windows or bins `held_out` (contig, start, end); None without a record."""
         model = self.model
         if model is None or model.path is None:
             return []
         provenance = read_provenance(model.path)
+        if "contigs" not in provenance:
+            log(f"{model.path} has no record of its training data, which may include held-out contigs")
+            return None
         divided: defaultdict[str, list[Interval]] = defaultdict(list)
         for text in provenance.get("stretches", ()):
             region = read_named_region(text)
@@ -122,10 +130,6 @@ class FinetuningTask(ModelTask[M]):
         assert self.tokenizer_path is not None
         return load_tokenizer(self.tokenizer_path)
 
-    def load_start(self, path: Path) -> LoadedModel:
-        """The pretrained model; `ModelError` for a model of another task."""
-        return load_pretrained(path)
-
     def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
         """The configuration of the encoder, given the pretrained model."""
         return self.run.encoder
@@ -142,7 +146,7 @@ class FinetuningTask(ModelTask[M]):
         random = settings.initial == "random"
         if not random and self.pretrained is None:
             raise ConfigError(f"{section}.initial 'pretrained' needs a pretrained model")
-        start = None if random or self.pretrained is None else self.load_start(self.pretrained)
+        start = None if random or self.pretrained is None else load_start(self.pretrained)
         reader = start.tokenizer if start else self.own_tokenizer()
         encoder = encoder_for(self.wanted_encoder(start), reader)
         if settings.dropout is not None:
@@ -185,7 +189,7 @@ class GenomeTask(FinetuningTask[M]):
     data: Path
     reference: Reference
     # Held-out sequences seen by the pretrained model, set by `check`.
-    leaked: Sequence[str] = field(default=(), init=False)
+    leaked: Sequence[str] | None = field(default=(), init=False)
 
     @property
     def inputs(self) -> Sequence[Path]:
@@ -199,6 +203,15 @@ class GenomeTask(FinetuningTask[M]):
     def check(self) -> None:
         """Record held-out sequences that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
+
+
+def load_start(path: Path) -> LoadedModel:
+    """A model of any task, for its encoder; `ModelError` for several encoders, or a tokenizer of text."""
+    model = load(path)
+    model.one_encoder("initial encoder")
+    if not model.tokenizer.is_dna:
+        raise ModelError(f"{path}: the tokenizer is not for DNA")
+    return model
 
 
 def read_provenance(model: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The page of a run."""
 
 import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -155,9 +156,10 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
     header = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
     rows = {"short": "0.01\t0:00:00\tNA\tNA\tNA\tNA\tNA\tNA\tNA\tNA\n"}
     rows["long"] = "3725.6\t1:02:05\t1234.5\t0\t0\t0\t0\t0\t0\t60\n"
+    steps = tmp_path / "benchmarks"
+    steps.mkdir()
     for name, row in rows.items():
-        (tmp_path / f"{name}.tsv").write_text(header + row)
-    steps = [tmp_path / f"{name}.tsv" for name in rows]
+        (steps / f"{name}.tsv").write_text(header + row)
     run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html", benchmarks=steps)
     text = (tmp_path / "report.html").read_text()
     assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
@@ -165,13 +167,34 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
     assert clock(None) == ""
 
 
+def test_the_model_that_training_started_from_is_named(tmp_path: Path, files: list[Path]) -> None:
+    values = CONFIG | {"pretraining": {"start_from": "elsewhere/their-model"}}
+
+    def page(provenance: dict[str, Any]) -> str:
+        written(tmp_path / "provenance.json", json.dumps(provenance))
+        run_report(parse_config(values), files[:1], tmp_path / "report.html", start=tmp_path)
+        return (tmp_path / "report.html").read_text()
+
+    text = page({"files": {"model.safetensors": "abc123"}, "imported_from": "gena"})
+    assert "HuggingFace checkpoint gena" in text and "abc123" in text and "not recorded" in text
+    text = page({"contigs": ["I", "II"]})
+    assert "weights of their-model" in text and "pretrained on I, II" in text
+    (tmp_path / "provenance.json").unlink()
+    run_report(parse_config(values), files[:1], tmp_path / "report.html", start=tmp_path)
+    assert "weights of their-model" in (tmp_path / "report.html").read_text()
+    run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html")
+    assert "their-model" not in (tmp_path / "report.html").read_text()
+
+
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    other = written(tmp_path / "else.tsv", "a\n1\n")
+    (tmp_path / "steps").mkdir()
+    other, step = (written(tmp_path / name, "a\n1\n") for name in ("else.tsv", "steps/one.tsv"))
     for error, paths, benchmarks, named in (
-        (UsageError, [other], [], other),
-        (UsageError, [files[0], files[0]], [], files[0]),
-        (DataError, [tmp_path / "roc.svg"], [], "roc.svg"),
-        (DataError, files[:1], [other], other),
+        (UsageError, [other], None, other),
+        (UsageError, [files[0], files[0]], None, files[0]),
+        (DataError, [tmp_path / "roc.svg"], None, "roc.svg"),
+        (DataError, files[:1], step.parent, step),
+        (UsageError, files[:1], other, other),
     ):
         with fails(error, named):
             run_report(parse_config(CONFIG), paths, tmp_path / "out.html", benchmarks=benchmarks)

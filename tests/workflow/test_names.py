@@ -141,16 +141,12 @@ def test_every_command_is_told_the_name_of_the_directory_and_runs_nothing_of_it(
 
 def test_files_and_logs_of_such_names_are_made(runs: tuple[Workflow, list[dict[str, str]]]) -> None:
     workflow, _ = runs
-    workflow.run("--quiet", "--", *(f"{name}/config/attention.yaml" for name in RESULTS))
+    workflow.run("--quiet", "--", *(f"{name}/config/encoder.yaml" for name in RESULTS))
     for name in RESULTS:
         directory = workflow.home / name
         made = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
-        assert made == {
-            "config/attention.yaml",
-            "logs/config-attention.log",
-            "benchmarks/config-attention.tsv",
-        }
-        assert stage_values(load_config(directory / "config/attention.yaml"), "attention")
+        assert made == {"config/encoder.yaml", "logs/config-encoder.log", "benchmarks/config-encoder.tsv"}
+        assert stage_values(load_config(directory / "config/encoder.yaml"), "encoder")
     assert not list(workflow.home.parent.rglob("PWNED"))
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.model.directory import read_encoder_config
 from bigbird_dna.reporting.run_page import PARTS
 from tests import tiny_run
 from tests.conftest import REPOSITORY
@@ -29,6 +30,7 @@ from tests.workflow.dry_runs import (
     overlay,
     own_genome,
     own_sequences,
+    refused,
     rules,
     snakemake,
     stage_configs,
@@ -394,6 +396,32 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     pretrained = {"sequences": {"data": str(tmp_path / "x.csv")}}
     found = jobs(dry_run(tmp_path, *overlay(tmp_path, pretrained)))
     assert found["finetune_sequences"] == found["pretrain"] == 1
+
+
+def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -> None:
+    """With a genome or without one; the encoder is the model's, and so is the tokenizer."""
+    start = {"pretraining": {"start_from": "yeast"}}
+    values = yaml.safe_load((REPOSITORY / "workflow/config/minimal.yaml").read_text())
+    del values["encoder"]
+    for name in ("genome.fa.gz", "genes.gff3", "promoters.fa"):
+        (tmp_path / name).touch()
+    own = written(tmp_path / "mine.yaml", yaml.safe_dump(values | start))
+    text = dry_run(tmp_path, "--configfile", own)
+    absent = once("prepare_tokenizer prepare_tokens pretrain train_baseline_language evaluate_pretraining")
+    found = jobs(text)
+    assert found["prepare_start"] == 1 and not absent.keys() & found.keys()
+    assert "report_pretraining" not in found
+    assert """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained""" in text
+    models = "--tokenizer results/minimal/models/pretrained --pretrained results/minimal/models/pretrained"
+    assert text.count(models) == found["finetune_promoter"] == 2
+    assert "--start-model results/minimal/models/pretrained" in text
+    stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(mode="json")
+    assert stage_configs(text)["promoters"]["encoder"] == stored
+    sequences = {"promoters": {"sequences": {"positives": "promoters.fa"}}}
+    alone = written(tmp_path / "alone.yaml", yaml.safe_dump(start | sequences))
+    found = jobs(dry_run(tmp_path, "--configfile", alone))
+    assert found["prepare_start"] == 1 and "prepare_tokenizer" not in found
+    refused(snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"), "encoder.layers 3")
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:

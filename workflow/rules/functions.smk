@@ -46,7 +46,13 @@ from bigbird_dna.workflow import (
 
 try:
     config.update(as_in_a_file(config, workflow.config_settings.config, Config))
-    CONFIG = complete(parse_config(config))
+    CONFIG, START = parse_config(config), []
+    if CONFIG.pretraining.start_from is not None:
+        # Imports torch, which other runs need only in their jobs.
+        from bigbird_dna.huggingface.starting import start_files, start_override, with_start
+
+        CONFIG, START = with_start(CONFIG), start_files(CONFIG)
+    CONFIG = complete(CONFIG)
     INPUTS = find_inputs(CONFIG)
     CONFIG.check_targets()
     check_stages(CONFIG)

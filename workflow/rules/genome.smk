@@ -181,7 +181,7 @@ rule prepare_token_stats:
         **GENOME,
         config=PATHS.stage("tokens"),
         aliases=ALIASES,
-        tokenizer=PATHS.tokenizer,
+        tokenizer=CONFIG.model_tokenizer,
         promoters=PATHS.promoters if HAS_TSS else [],
     output:
         PATHS.token_statistics,

@@ -98,7 +98,7 @@ rule report_plot_scores:
 
 rule report_plot_attention:
     input:
-        PATHS.stage("attention"),
+        PATHS.stage("encoder"),
     output:
         report_item(PATHS.report / "attention.svg"),
     log:
@@ -171,6 +171,7 @@ rule report_run:
             *(rules.layer_probes.output if PROBED else []),
             *rules.report_plot_attention.output,
         ],
+        start_model=PATHS.pretrained if START else [],
     output:
         PATHS.report_page,
     log:
@@ -181,7 +182,8 @@ rule report_run:
         **job(2000, 15),
     params:
         benchmarks=str(PATHS.benchmark("report-run").parent),
+        start=given("start_model"),
         version=VERSION,
     shell:
-        "bigbird-dna report run {input.config:q} {input.figures:q}"
+        "bigbird-dna report run {input.config:q} {input.figures:q} {params.start:q}"
         " --benchmarks {params.benchmarks:q} -o {output:q} > {log:q} 2>&1"

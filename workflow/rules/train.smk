@@ -39,11 +39,34 @@ rule pretrain:
         " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
 
 
+if START:
+
+    ruleorder: prepare_start > pretrain
+
+    rule prepare_start:
+        input:
+            START,
+            config=PATHS.stage("encoder"),
+        output:
+            directory(PATHS.pretrained),
+        log:
+            PATHS.log("prepare-start"),
+        benchmark:
+            PATHS.benchmark("prepare-start")
+        resources:
+            **job(8000, 30),
+        params:
+            start=start_override(CONFIG),
+        shell:
+            "bigbird-dna prepare start {input.config:q} --set {params.start:q} -o {output:q}"
+            " > {log:q} 2>&1"
+
+
 use rule pretrain as finetune_promoter with:
     input:
         **WINDOWS,
         config=PATHS.stage("promoters"),
-        tokenizer=PATHS.tokenizer,
+        tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CONFIG.promoters.model.initial == "pretrained" else [],
     output:
         directory(PATHS.promoter_model("{model}")),
@@ -69,7 +92,7 @@ use rule pretrain as finetune_chromatin with:
     input:
         **BINS,
         config=PATHS.stage("chromatin"),
-        tokenizer=PATHS.tokenizer,
+        tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
         kmers=PATHS.kmer_model if CHROMATIN.shares_kmers else [],
     output:
@@ -98,7 +121,7 @@ use rule pretrain as finetune_sequences with:
         labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
         negatives=INPUTS.files.get("labeled_negatives", []),
         splits=INPUTS.files.get("labeled_splits", []),
-        tokenizer=PATHS.tokenizer if CONFIG.has_genome else [],
+        tokenizer=CONFIG.model_tokenizer if CONFIG.has_genome or START else [],
         pretrained=PATHS.pretrained if CONFIG.sequences.model.initial == "pretrained" else [],
     output:
         directory(PATHS.sequence_model),

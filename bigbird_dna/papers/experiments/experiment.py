@@ -159,7 +159,7 @@ class ArmJob:
         if task in ("promoters", "chromatin"):
             found += [Path(f"{self.reference}{ending}") for ending in ("", *INDEX_ENDINGS)]
         if self.is_model and task in _SEED_KEYS:
-            found.append(paths.tokenizer)
+            found.append(paths.tokenizer if task == "pretraining" else self.run.model_tokenizer)
         found += [self.arm.initialization] if self.arm.initialization else []
         return found
 

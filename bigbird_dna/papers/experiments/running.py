@@ -99,7 +99,7 @@ def _task(job: ArmJob) -> Task[Any, Any]:
                 config = with_keys(config, "pretraining", {"pretraining.steps": steps}, arm.name)
             return PretrainingTask(config, job.data, paths.tokenizer)
         case "promoters":
-            read = (paths.tokenizer, arm.initialization, job.data, Reference(job.reference))
+            read = (job.run.model_tokenizer, arm.initialization, job.data, Reference(job.reference))
             return PromoterTask(config, *read, arm.options["negative_set"], False)
         case "chromatin":
             path = job.data / "tracks.tsv"
@@ -108,7 +108,7 @@ def _task(job: ArmJob) -> Task[Any, Any]:
                 if name not in known:
                     raise ConfigError(f"{path}: no track {name!r}: {one_of(name, known)}")
             window = arm.options.get("window") or config.chromatin.data.window
-            read = (paths.tokenizer, arm.initialization, job.data, Reference(job.reference))
+            read = (job.run.model_tokenizer, arm.initialization, job.data, Reference(job.reference))
             return ChromatinTask(config, *read, window, 0)
         case "sequences":
             section = config.long_range_arena or LongRangeConfig()

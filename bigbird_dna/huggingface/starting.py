@@ -1,0 +1,99 @@
+"""The model that fine-tuning starts from, in place of pretraining: `pretraining.start_from`."""
+
+import json
+import shutil
+from pathlib import Path
+
+from bigbird_dna.config import Config, EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ConfigError, ModelError
+from bigbird_dna.genome.sources.inputs import locate
+from bigbird_dna.huggingface.configuration import encoder_config
+from bigbird_dna.huggingface.exchange import import_huggingface
+from bigbird_dna.model.catalog import find_model, stored_name
+from bigbird_dna.model.directory import CONFIG, read_encoder_config
+from bigbird_dna.model.model import list_files
+from bigbird_dna.training.initialization import FREE, load_start
+
+KEY = "pretraining.start_from"
+
+
+def find_start(config: Config) -> Path:
+    """The directory of the model that the configuration starts from; `ConfigError` if there is none."""
+    name = config.pretraining.start_from
+    if name is None:
+        raise ConfigError(f"{KEY} is null: no model to start from")
+    path = find_model(locate(name, config.data_dir))
+    if not path.is_dir():
+        where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
+        raise ConfigError(f"{KEY}: {name!r} is not a directory {where}, nor the name of a bundled model")
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{KEY}: {path} is not the directory of a model: {CONFIG} is missing")
+    return path
+
+
+def start_files(config: Config) -> list[Path]:
+    """The files of the model that the configuration starts from, as inputs of a rule."""
+    return sorted(path for path in find_start(config).iterdir() if path.is_file())
+
+
+def start_override(config: Config) -> str:
+    """The value of `--set` that gives a job the model that the configuration starts from."""
+    return f"{KEY}={json.dumps(str(stored_name(find_start(config))), ensure_ascii=False)}"
+
+
+def with_start(config: Config) -> Config:
+    """`config` with the encoder of the model that it starts from, if any; only its description is read.
+
+    Keys of `encoder` that do not change weights, such as max_length, keep their values in the configuration.
+    `ConfigError` for another key that is set and differs from the model's.
+    """
+    if config.pretraining.start_from is None:
+        return config
+    path, own = find_start(config), config.encoder
+    given = own.model_fields_set
+    try:
+        theirs = _read_encoder(path, own)
+    except ModelError as error:
+        raise ConfigError(f"{KEY}: {error}") from None
+    for key in (key for key in type(own).model_fields if key in given - FREE):
+        wanted, found = getattr(own, key), getattr(theirs, key)
+        if wanted != found and (key, wanted) not in (("vocabulary", 0), ("intermediate", 0)):
+            raise ConfigError(
+                f"encoder.{key} {wanted}: the model in {KEY} has {found}; remove the key, or set that value"
+            )
+    changes = {key: getattr(own, key) for key in sorted(given & FREE)}
+    return config.model_copy(update={"encoder": theirs.model_copy(update=changes)})
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a directory is a HuggingFace checkpoint, not a model directory."""
+    return "model_type" in read_mapping(path / CONFIG)
+
+
+def _read_encoder(path: Path, own: EncoderConfig) -> EncoderConfig:
+    if not _is_checkpoint(path):
+        return read_encoder_config(path)
+    kind = own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
+    return encoder_config(read_mapping(path / CONFIG), kind, str(path / CONFIG))
+
+
+def prepare_start(config: Config, output: Path) -> None:
+    """Write the model that `config` starts from to the model directory `output`.
+
+    A HuggingFace checkpoint is imported, see `import_huggingface`; a model directory is checked and copied.
+    `ModelError`: the model has several encoders, or its tokens are not DNA.
+    """
+    path = find_start(config)
+    if _is_checkpoint(path):
+        kind = with_start(config).encoder.compatibility
+        model = import_huggingface(path, output, kind)
+    else:
+        check_directory(output, [path])
+        model = load_start(path)
+        with atomic_directory(output) as directory:
+            for name in list_files(path):
+                shutil.copyfile(path / name, directory / name)
+    log(f"{output}: {path.name}, a {model.task} model of {model.parameters:,} parameters")
