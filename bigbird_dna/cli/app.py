@@ -32,6 +32,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "audit-dataset": "cli.homology.audit_dataset",
         "check-promoters": "cli.homology.check_promoters",
         "simulate": "cli.prepare.simulate",
+        "plan": "cli.training.plan",
         "pretrain": "cli.training.pretrain",
         "finetune-sequences": "cli.training.finetune_sequences",
         "finetune-promoter": "cli.training.finetune_promoter",
@@ -106,9 +107,10 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "model": (
         "Calibrate, combine, extend and package trained models.",
         {
-            "calibrate-promoter": "cli.training.calibrate_promoter",
-            "calibrate-chromatin": "cli.training.calibrate_chromatin",
+            "calibrate-promoter": "cli.exchange.calibrate_promoter",
+            "calibrate-chromatin": "cli.exchange.calibrate_chromatin",
             "ensemble": "cli.exchange.combine_models",
+            "merge-adapter": "cli.exchange.merge_adapter",
             "extend-context": "cli.exchange.extend_positions",
             "to-float16": "cli.exchange.compact_model",
             "package": "cli.exchange.publish_model",

@@ -1,4 +1,4 @@
-"""Commands that import, export, extend, combine, compress, package and fetch models."""
+"""Commands that import, export, calibrate, extend, combine, compress, package and fetch models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,64 @@ def extend_positions(
     Fine-tune and evaluate the new model at its intended input length.
 
     Example: bigbird-dna model extend-context models/imported --positions 8192 -o models/long
+    """
+
+
+@runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
+def calibrate_promoter(
+    path: Path = opt.MODEL_DIRECTORY,
+    output: Path | None = opt.CALIBRATED_MODEL,
+    predictions: Path | None = opt.MODEL_PREDICTIONS,
+    method: str = option(
+        "auto",
+        "auto|platt|isotonic",
+        "Calibration map: platt (linear in log-odds), isotonic (any increasing curve), or auto: isotonic "
+        "from 1,000 promoters and 1,000 negatives on, else platt.",
+    ),
+) -> None:
+    """Calibrate the probabilities of a promoter model on its validation windows, and store the calibration.
+
+    finetune-promoter includes this step; use this command for models from earlier versions, or for another
+    method. Commands that score output calibrated probabilities with --calibrated.
+
+    Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
+    """
+
+
+@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
+def calibrate_chromatin(
+    config: Path = opt.CONFIG,
+    path: Path = opt.MODEL_DIRECTORY,
+    output: Path | None = opt.CALIBRATED_MODEL,
+    overrides: list[str] | None = opt.OVERRIDES,
+    data: Path | None = opt.CHROMATIN_DATA,
+    reference: Path | None = opt.RUN_REFERENCE,
+    batch_size: int = opt.batch_size(16),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Calibrate the probabilities of a chromatin model, per track, on validation bins.
+
+    Commands that predict output calibrated probabilities with --calibrated. chromatin.calibration sets the
+    method and the number of bins, chromatin.evaluation.center_fraction the bins predicted per window.
+
+    Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
+    results/demo/models/chromatin-8000-0
+    """
+
+
+@runs("registry.change.merge_adapter")
+def merge_adapter(
+    path: Path = argument("Directory of a model trained with adapt frozen or lora.", "MODEL_DIR"),
+    base: Path = option(..., "MODEL_DIR", "Model that its training started from.", "", "--base"),
+    output: Path = opt.NEW_MODEL,
+) -> None:
+    """Restore a model from its adapter and its initial model.
+
+    Training with adapt frozen or lora stores the trained tensors alone in adapter.safetensors. To share or
+    keep many such models, delete their model.safetensors, which this command writes again.
+
+    Example: bigbird-dna model merge-adapter models/mine --base models/gena-lm -o models/mine-merged
     """
 
 

@@ -1,13 +1,18 @@
-"""Commands that train, calibrate and evaluate language, promoter and chromatin models and their baselines."""
+"""Commands that train and evaluate language, promoter and chromatin models and their baselines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs, trains
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from bigbird_dna.config import Config as RunConfig
+    from bigbird_dna.training.memory import TrainingMemory
 
 TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
 
@@ -203,24 +208,31 @@ def finetune_sequences(
     """
 
 
-@runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
-def calibrate_promoter(
-    path: Path = opt.MODEL_DIRECTORY,
-    output: Path | None = opt.CALIBRATED_MODEL,
-    predictions: Path | None = opt.MODEL_PREDICTIONS,
-    method: str = option(
-        "auto",
-        "auto|platt|isotonic",
-        "Calibration map: platt (linear in log-odds), isotonic (any increasing curve), or auto: isotonic "
-        "from 1,000 promoters and 1,000 negatives on, else platt.",
+def _planned(found: "Iterable[TrainingMemory]", _: opt.Given) -> "Iterator[str]":
+    names = ("training", "adapt", "gradient_checkpointing", "rows", "tokens", "trained_parameters")
+    sizes = ("weights", "gradients", "moments", "activations", "total")
+    yield "\t".join([*names, *(f"{size}_gb" for size in sizes)])
+    for one in found:
+        numbers = (f"{getattr(one, size) / 1e9:.3f}" for size in sizes)
+        yield "\t".join([*map(str, one[:6]), *numbers])
+
+
+@runs("training.memory.plan_memory", report=_planned, say=typer.echo)
+def plan(
+    config: Path = opt.CONFIG,
+    overrides: list[str] | None = opt.OVERRIDES,
+    length: int | None = option(
+        None, "BP", "Length of the sequences of finetune-sequences.", "not planned", least=1
     ),
+    threads: int | None = opt.THREADS,
 ) -> None:
-    """Calibrate the probabilities of a promoter model on its validation windows, and store the calibration.
+    """Print the memory that each training of a configuration needs, for each way to train fewer weights.
 
-    finetune-promoter includes this step; use this command for models from earlier versions, or for another
-    method. Commands that score output calibrated probabilities with --calibrated.
+    The columns are in GB per process: weights, gradients, moments of the optimizer, and what a forward pass
+    keeps for the backward pass (activations), measured with two layers in float32. Temporary results, Python
+    and its libraries come on top: 0.5 to 1 GB on a CPU. Activations in bfloat16 take about half.
 
-    Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
+    Example: bigbird-dna plan workflow/config/yeast.yaml
     """
 
 
@@ -297,28 +309,6 @@ def finetune_chromatin(
     """Train a chromatin model; resumes and stops like pretrain.
 
     Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml --window 8000
-    """
-
-
-@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
-def calibrate_chromatin(
-    config: Path = opt.CONFIG,
-    path: Path = opt.MODEL_DIRECTORY,
-    output: Path | None = opt.CALIBRATED_MODEL,
-    overrides: list[str] | None = opt.OVERRIDES,
-    data: Path | None = opt.CHROMATIN_DATA,
-    reference: Path | None = opt.RUN_REFERENCE,
-    batch_size: int = opt.batch_size(16),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Calibrate the probabilities of a chromatin model, per track, on validation bins.
-
-    Commands that predict output calibrated probabilities with --calibrated. chromatin.calibration sets the
-    method and the number of bins, chromatin.evaluation.center_fraction the bins predicted per window.
-
-    Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
-    results/demo/models/chromatin-8000-0
     """
 
 

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config.sequences import SequencesConfig as SequencesConfig
     from bigbird_dna.config.sequences import SequenceTrainingConfig as SequenceTrainingConfig
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
+    from bigbird_dna.config.training import FinetuningConfig as FinetuningConfig
+    from bigbird_dna.config.training import LoraConfig as LoraConfig
     from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
     from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
     from bigbird_dna.config.training import StartConfig as StartConfig

@@ -15,6 +15,7 @@ from bigbird_dna.config.section import (
 )
 
 MOST_PROCESSES = 1024
+LayerMatrix = Literal["query", "key", "value", "attention_output", "intermediate", "output"]
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
 
 
@@ -28,6 +29,13 @@ class OptimizerConfig(Section):
     warmup_steps: int = field(100, "steps of linear learning-rate warm-up", ge=0)
     weight_decay: float = field(0.01, "weight decay, decoupled from the gradient", ge=0)
     clip_norm: float = field(1.0, "maximum norm of the gradient", gt=0)
+    layer_decay: Annotated[float, DEFAULT_OMITTED] = field(
+        1.0,
+        "factor of the learning rate from each encoder layer to the one below it: below 1, the first layers "
+        "change least",
+        gt=0,
+        le=1,
+    )
 
 
 class TrainingConfig(Section):
@@ -152,9 +160,26 @@ class StartConfig(Section):
     dropout: float | None = field(None, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1)
 
 
+class LoraConfig(Section):
+    """Low-rank updates of encoder matrices (Hu et al. 2021, arXiv 2106.09685)."""
+
+    rank: int = field(8, "rank of the updates", ge=1, le=4096)
+    alpha: float = field(16.0, "updates are multiplied by alpha / rank", gt=0)
+    matrices: tuple[LayerMatrix, ...] = field(
+        ("query", "value"), "matrices with updates, of every layer", min_length=1
+    )
+
+    def _faults(self) -> Iterator[str]:
+        yield from self._repeats("matrices")
+
+
 class FinetuningConfig(TrainingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
+    adapt: Annotated[Literal["full", "frozen", "lora"], DEFAULT_OMITTED] = field(
+        "full", "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)"
+    )
+    lora: Annotated[LoraConfig, DEFAULT_OMITTED] = LoraConfig()
     keep: Annotated[Literal["last", "best"], DEFAULT_OMITTED] = field(
         "last", "weights to keep: last: of the last step; best: of the evaluation with the lowest loss"
     )

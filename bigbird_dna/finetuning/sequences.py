@@ -147,9 +147,10 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         configured = self.run.encoder
         if start is None:
             return configured
-        if self.run.sequences.model.extend_positions is None:
-            return start.config
-        return start.config.model_copy(update={"max_length": configured.max_length})
+        changes = configured.model_dump(include={"gradient_checkpointing", "attention_backend"})
+        if self.run.sequences.model.extend_positions is not None:
+            changes["max_length"] = configured.max_length
+        return start.config.model_copy(update=changes)
 
     @cached_property
     def start(self) -> Initialization:

@@ -273,7 +273,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
             raise ModelError(f"{path}: not a model directory: {name} is missing")
     pieces = tokenizer_file(path)
     found = checksums.verify(path, (CONFIG, WEIGHTS, pieces.name))
-    config, settings, description = _read_description(path / CONFIG)
+    config, settings, description = read_description(path / CONFIG)
     layers = config.layers
     if isinstance(settings, ChromatinSettings):
         layers = settings.members * (layers + settings.bin_layers)
@@ -305,7 +305,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
     """The encoder configuration of a model directory, without its weights; errors as in `load`."""
     checksums.verify_one(Path(path), CONFIG)
-    return _read_description(Path(path) / CONFIG)[0]
+    return read_description(Path(path) / CONFIG)[0]
 
 
 def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
@@ -337,7 +337,7 @@ def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
     return model
 
 
-def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """The description of encoder, task and tokenizer in `config.json`."""
     values = read_object(path, checksums.MOST_BYTES)
     if values.get("format") != FORMAT:

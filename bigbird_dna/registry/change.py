@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError, UsageError, shortened
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -18,9 +19,11 @@ from bigbird_dna.model.directory import (
     CONFIG,
     WEIGHTS,
     Extension,
+    build_network,
     load,
     load_chromatin_model,
     make_model,
+    read_description,
     save,
     write_model,
 )
@@ -29,7 +32,9 @@ from bigbird_dna.model.model import CARD, METRICS, LoadedModel, calibration_file
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.model.weights import fits_half, stored_tensors
-from bigbird_dna.training.initialization import read_provenance
+from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
+from bigbird_dna.training.adapters import ADAPTER, apply_adapter
+from bigbird_dna.training.initialization import load_start, read_provenance
 
 KEY = "compacted_from"
 SEQUENCES, LONGEST = 16, 1000  # number and length (bp) of the sequences on which the change is measured
@@ -53,6 +58,38 @@ class Compacted(NamedTuple):
     half: int  # number of tensors in float16
     tensors: int  # number of all tensors
     change: OutputChange | None
+
+
+def merge_adapter(path: Path, base: Path, output: Path) -> None:
+    """Write the model whose adapter is in the directory `path` to `output`, from its initial model `base`.
+
+    The directory is that of a model trained with `adapt` frozen or lora; `model.safetensors` is not read.
+    `ModelError`: `base` has other weights than the training began with, or the adapter does not fit.
+    """
+    base = find_model(base)
+    check_directory(output, [path, base])
+    config, settings, description = read_description(path / CONFIG)
+    origin, initial = read_provenance(path), load_start(base)
+    if (trained_from := origin.get("pretrained_sha256")) != initial.sha256:
+        raise ModelError(
+            f"{base}: {path} was trained from another model, whose weights have the SHA-256 "
+            f"{shortened(str(trained_from))}"
+        )
+    network = build_network(config, settings)
+    apply_adapter(network, initial.one_encoder().state_dict(), path / ADAPTER)
+    tokenizer = load_tokenizer(tokenizer_file(path), description)
+    model = make_model(network.eval(), tokenizer, config, settings)
+    calibration = read_calibration(path / CALIBRATION) if (path / CALIBRATION).is_file() else None
+    provenance = {name: value for name, value in origin.items() if name != checksums.KEY}
+    metrics, extra = read_mapping(path / METRICS), _others(path, tokenizer.file_name)
+    with atomic_directory(output) as directory:
+        write_model(directory, model, provenance, metrics, extra, calibration=calibration)
+
+
+def _others(path: Path, *written: str) -> dict[str, Path]:
+    """The files of a model directory that `write_model` does not write, nor those in `written`."""
+    own = {CONFIG, WEIGHTS, checksums.RECORD, METRICS, CALIBRATION, *written}
+    return {name: path / name for name in list_files(path) if name not in own}
 
 
 def compact_model(path: Path, output: Path) -> Compacted:
@@ -90,8 +127,8 @@ def compact_model(path: Path, output: Path) -> Compacted:
         "tensors": len(weights),
         "change": change and {**change._asdict(), "sequences": SEQUENCES},
     }
-    written = {CONFIG, WEIGHTS, model.tokenizer.file_name, checksums.RECORD, METRICS, CARD, CALIBRATION}
-    extra = {name: path / name for name in list_files(path) if name not in written}
+    # The adapter's model has other weights.
+    extra = _others(path, model.tokenizer.file_name, CARD, ADAPTER)
     with atomic_directory(output) as directory:
         write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
     return Compacted(len(half), len(weights), change)

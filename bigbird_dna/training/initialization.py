@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
+from torch import nn
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import Calibration
 from bigbird_dna.config import (
     ChromatinConfig,
     Config,
@@ -32,8 +34,9 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.training.adapters import ADAPTER, Adaptation, adapt
 from bigbird_dna.training.checkpoints import Keep
-from bigbird_dna.training.task import M, ModelTask
+from bigbird_dna.training.task import M, ModelTask, TrainingResult
 
 # Settings that may differ between a checkpoint's encoder and the target encoder: they do not change the
 # weights.
@@ -168,6 +171,27 @@ class FinetuningTask(ModelTask[M]):
             changed = extended.config.model_dump(include={"rotary_base", "rotary_scale"})
             encoder = encoder.model_copy(update=changed)
         return Initialization(encoder, reader, start, settings)
+
+    def adapt(self, network: nn.Module) -> Adaptation | None:
+        found = adapt(network, self.section.training)
+        if found is not None:
+            log(f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained")
+        return found
+
+    def write_model(
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        provenance: dict[str, Any],
+        metrics: dict[str, Any],
+        calibration: Calibration | None = None,
+    ) -> None:
+        """Write also the trained tensors alone, if they are few and the initial model is known."""
+        if trained.adaptation is not None and self.start.model is not None:
+            # Positions that were added to the initial model are not in it.
+            table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
+            trained.adaptation.save(directory / ADAPTER, *table)
+        super().write_model(directory, trained, provenance, metrics, calibration)
 
     @property
     def encoder(self) -> EncoderConfig:

@@ -5,7 +5,8 @@ moments and step. Axes: N rows of a process, n rows of a micro-batch, L tokens.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,21 +108,38 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
 def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW or Adafactor; weight decay excludes biases and LayerNorm weights, as in BERT.
 
+    With `layer_decay` below 1, groups have a `scale`, by which the loop multiplies the learning rate: 1 for
+    the head, and `layer_decay` to the power of the distance from the head for layers and embeddings.
+
     Adafactor (Shazeer and Stern 2018) stores no first moment, and only row and column means of the second;
     its rates are relative to the weights' magnitude.
     """
-    decayed = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
-    others = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    distances = _distances(trained) if config.layer_decay < 1 else dict.fromkeys(trained, 0)
+    groups: list[dict[str, Any]] = []
+    for distance in sorted({0, *distances.values()}):
+        own = [p for name, p in trained.items() if distances[name] == distance]
+        shared = {"scale": config.layer_decay**distance}
+        decayed, others = ([p for p in own if (p.dim() >= 2) == matrices] for matrices in (True, False))
+        groups.append({"params": decayed, "weight_decay": config.weight_decay, **shared})
+        groups.append({"params": others, "weight_decay": 0.0, **shared})
     if config.method == "adafactor":
         return torch.optim.Adafactor(groups, lr=config.learning_rate)
     # Fused: one pass over each tensor, an eighth of the default's time on a CPU.
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
 
 
+def _distances(names: Iterable[str]) -> dict[str, int]:
+    """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
+    places = {name: _PLACE.search(name) for name in names}
+    last = max((int(place[1] or 0) for place in places.values() if place), default=0)
+    return {
+        name: 0 if place is None else last + 2 - (int(place[1]) + 1 if place[1] else 0)
+        for name, place in places.items()
+    }
+
+
+_PLACE = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
 LOG_STEPS = 10
 
 
@@ -232,7 +250,7 @@ class _Steps:
         stopping.step()
         self._rate = learning_rate(self.progress.step, self.config.steps, self.config.optimizer)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate
+            group["lr"] = self._rate * group["scale"]
         return {name: sums[f"of {name}"] for name in counts}
 
     def _finish(self, sums: dict[str, float]) -> None:

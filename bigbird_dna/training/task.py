@@ -19,6 +19,7 @@ from bigbird_dna.model.directory import build_network, make_model, write_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.adapters import Adaptation
 from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
 from bigbird_dna.training.distributed import World, chosen_precision
 from bigbird_dna.training.log import LOG, Progress
@@ -39,6 +40,7 @@ class TrainingResult(Generic[N]):
     progress: Progress
     world: World
     store: CheckpointStore
+    adaptation: Adaptation | None = None  # of a training of few weights
 
     @property
     def log(self) -> Path:
@@ -47,13 +49,14 @@ class TrainingResult(Generic[N]):
 
     @property
     def effort(self) -> dict[str, int]:
-        """Steps and tokens of the training, and number of trained parameters, for its metrics."""
+        """Steps and tokens of the training, and numbers of parameters, for its metrics."""
         done, parameters = self.progress, self.parameters
-        return {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
+        found = {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
+        return found | ({"trained_parameters": self.adaptation.trained} if self.adaptation else {})
 
     @property
     def parameters(self) -> int:
-        """Number of trained parameters."""
+        """Number of parameters of the network."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
 
@@ -93,6 +96,10 @@ class Training(ABC, Generic[N]):
 
     def initialize(self, network: N) -> None:
         """Change the initial weights in place, without a checkpoint; other processes get the first one's."""
+
+    def adapt(self, network: N) -> Adaptation | None:
+        """Fix weights that are not trained, on every process; None: there are none."""
+        return None
 
     @abstractmethod
     def describe(self, network: N) -> str:
@@ -210,13 +217,16 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     objective = task.objective(network, world)
     # The other processes get the first one's weights when the network is wrapped for parallel training.
     world.first(lambda: None if store.exists else task.initialize(network))
+    adaptation = task.adapt(network)
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
     progress = train_network(network, objective, task.config, store, world)
     if task.keep == "best":
         world.first(lambda: store.load_best(network))
         world.overwrite(network.state_dict().values())
-    return TrainingResult(network, objective, progress, world, store)
+    if adaptation is not None:
+        adaptation.merge()
+    return TrainingResult(network, objective, progress, world, store, adaptation)
 
 
 def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> CheckpointStore:
