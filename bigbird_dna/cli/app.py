@@ -107,6 +107,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "calibrate-promoter": "cli.training.calibrate_promoter",
             "calibrate-chromatin": "cli.training.calibrate_chromatin",
+            "add-profile": "cli.exchange.add_profile",
             "ensemble": "cli.exchange.combine_models",
             "extend-context": "cli.exchange.extend_positions",
             "to-float16": "cli.exchange.compact_model",
