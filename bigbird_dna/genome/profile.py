@@ -6,12 +6,14 @@ have the same profile. The distance of two profiles p and q is their symmetric c
 
 The distance at which an input counts as dissimilar depends on its amount of sequence: small amounts have
 large distances by chance, and parts of a genome differ. It is therefore measured on the training sequence:
-the largest distance, at several amounts, of
+the largest, at several amounts, of
 
-* contiguous segments, from the rest of the training sequence, and segments of validation sequence,
-* random selections of the quarter of 500-bp blocks with the lowest GC content, and with the highest: like
-  inputs that are no random part of a genome, such as all genes or all intergenic sequences,
-* random selections of each group of the training windows, such as all promoters.
+* the distances of contiguous segments from the rest of the training sequence, and of validation segments,
+* the mean distance of random selections from the quarter of 500-bp blocks with the lowest GC content, and
+  with the highest: like inputs that are no random part of a genome, such as all intergenic sequences,
+* the distances of random selections from each group of the training windows, such as all promoters.
+
+For segments and groups, the limit is also at least four standard deviations above the mean.
 
 Axes: N positions, B blocks, F 5-mers.
 """
@@ -51,7 +53,7 @@ _SEGMENTS, _STEPS = (
 )  # fewest disjoint segments of an amount; starts of segments within the length of one
 _EXTREME = 4  # the quarter of all blocks with the lowest or highest GC content
 _DRAWS = 100  # random selections of blocks
-_DEVIATIONS = 4  # of the distances of selections from a group, above their mean
+_DEVIATIONS = 4  # of distances above their mean: few segments have not the largest distance yet
 _WORD, _BUCKETS = 16, 1 << 20  # bases of the words whose repetition is measured; number of their hashes
 _BUFFER = 1 << 16  # letters counted together
 
@@ -246,11 +248,11 @@ def training_profile(
     for amount in amounts:
         size, rng = amount // _BLOCK, np.random.default_rng(0)
         own, held = _segments(sums, size), _segments(others, size)
-        segments = [profile_distance(own, total - own), profile_distance(held, total)]
+        segments = np.append(profile_distance(own, total - own), profile_distance(held, total))
         drawn = [profile_distance(_draw(one, size, rng), total) for one in extremes]
         grouped = [profile_distance(_draw(one, size, rng), total) for one in grouped_blocks]
-        found = [*np.concatenate(segments), *(one.mean() for one in drawn)]
-        found += [one.mean() + _DEVIATIONS * one.std() for one in grouped]
+        found = [segments.max(), *(one.mean() for one in drawn)]
+        found += [one.mean() + _DEVIATIONS * one.std() for one in (segments, *grouped)]
         limits.append(Limit(bases=amount, distance=round(min(float(max(found)), 1.0), 6)))
     shares = (total / total.sum()).round(8).tolist()
     return TrainingProfile(
@@ -296,8 +298,6 @@ def _segments(sums: Numbers, size: int) -> Floats:
 
 
 def _draw(blocks: Numbers, size: int, rng: np.random.Generator) -> Floats:
-    """Return the counts of random selections of `size` blocks, or of all if there are fewer."""
-    if len(blocks) <= size:
-        return np.asarray(blocks.sum(axis=0)[None], np.float64)
-    rows = (rng.choice(len(blocks), size, replace=False) for _ in range(_DRAWS))
+    """Return the counts of random selections of `size` blocks, with replacement: a group may be small."""
+    rows = (rng.integers(len(blocks), size=size) for _ in range(_DRAWS))
     return np.asarray([blocks[some].sum(axis=0) for some in rows], np.float64)
