@@ -34,7 +34,7 @@ from bigbird_dna.disk.outputs import (
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.genome.profile import MOST_BASES, K, KmerCounts, TrainingProfile, spaced_parts
+from bigbird_dna.genome.profile import K, KmerCounts, TrainingProfile, spaced_parts
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
@@ -47,6 +47,8 @@ from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=LoadedModel)
+
+_REFERENCE_BASES = 500_000  # of a reference that are compared with the training sequence
 
 _MERGED = {
     "scored windows": ("scoring.promoters", "PromoterScorer"),
@@ -106,7 +108,7 @@ class InputCheck:
     def read(self, reference: Reference) -> None:
         """Read parts of a whole reference."""
         if self._profile is not None:
-            for part in spaced_parts(whole_contigs(reference.contigs), MOST_BASES):
+            for part in spaced_parts(whole_contigs(reference.contigs), _REFERENCE_BASES):
                 self.add(reference.fetch(part).encode())
             self.finish()
 

@@ -8,20 +8,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import bigbird_dna
+from bigbird_dna.config import load_config
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.profile import FILE, TrainingProfile, training_profile
-from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.reference import prepare_reference, write_fasta
 from bigbird_dna.genome.sequence_tables import TableColumns
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
 from bigbird_dna.registry.change import add_profile, combine_models, compact_model, extend_model
+from bigbird_dna.simulate.writing import simulate
 from tests import test_public_api as public
-from tests.cli.command import Result, Run
+from tests import tiny_run
+from tests.cli.command import Result, Run, invoke
 from tests.golden.messages import fails, message
 from tests.toys import VCF, random_dna, random_model, small_encoder, small_tokenizer, update_json
 
@@ -231,3 +235,49 @@ def test_labeled_sequences_have_a_profile(tmp_path: Path, kind: str) -> None:
     assert profile is not None and profile.kind == "sequences" and profile.bases == 148_500
     distances = [limit.distance for limit in profile.limits]
     assert all(0 < after <= before for before, after in pairwise(distances))
+
+
+def test_trainings_on_a_genome_store_its_profile(run: Run, tmp_path: Path) -> None:
+    """That of the contigs for training: a scan of whole contigs, held-out ones too, gives no warning."""
+    simulate(tmp_path, seed=1, megabases=0.2)
+    genome = {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]}
+    encoder = {**tiny_run.SETTINGS["encoder"], "max_length": 512}
+    promoters = {"model": {"initial": "random"}, "training": tiny_run.STEPS}
+    chromatin = {
+        "data": tiny_run.WHOLE["chromatin"]["data"],
+        "model": {**tiny_run.WHOLE["chromatin"]["model"], "initial": "random"},
+        "training": tiny_run.WHOLE["chromatin"]["training"],
+    }
+    config = {
+        "results": str(tmp_path / "run"),
+        "genome": genome,
+        "tokens": tiny_run.WHOLE["tokens"],
+        "encoder": encoder,
+    }
+    config |= {"promoters": promoters, "chromatin": chromatin}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    paths = load_config(tmp_path / "run.yaml").paths
+    prepare_reference(tmp_path / "genome.fa.gz", paths.reference)
+    invoke(
+        "prepare promoters", tmp_path / "promoters.sga", "--reference", paths.reference, "-o", paths.promoters
+    )
+    words = ("--checkpoint-dir", tmp_path / "checkpoints", "--device", "cpu")
+    for command in ("prepare tokenizer", "prepare promoter-windows"):
+        invoke(command, tmp_path / "run.yaml")
+    invoke(
+        "finetune-promoter",
+        tmp_path / "run.yaml",
+        "--negative-set",
+        "genomic",
+        "-o",
+        tmp_path / "promoter",
+        *words,
+    )
+    invoke("prepare chromatin", tmp_path / "run.yaml", "--track-table", tmp_path / "tracks.tsv")
+    invoke("finetune-chromatin", tmp_path / "run.yaml", "-o", tmp_path / "chromatin", *words)
+    found = [training_profile_of(load(tmp_path / name)) for name in ("promoter", "chromatin")]
+    for profile in found:
+        assert profile is not None and (profile.kind, profile.assembly) == ("genome", "demo")
+    assert found[0].frequencies == found[1].frequencies
+    result = run("score-promoters", tmp_path / "promoter", tmp_path / "genome.fa.gz", "--stride", 20000)
+    assert result.code == 0 and "warning" not in result.err
