@@ -109,7 +109,7 @@ def add_profile(
 ) -> None:
     """Store the k-mer profile of the genome that a model was trained on in the model's directory.
 
-    Commands that score warn if an input differs from this profile. Trainings include this step; use this
+    Commands that score warn if an input differs from this profile. Fine-tuning includes this step; use this
     command for models from earlier versions. The reference is that of the training; its training contigs are
     those in provenance.json.
 
