@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
-from bigbird_dna.baselines.markov import words_ending
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
-from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, UNKNOWN, canonical_kmers
+from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, UNKNOWN, canonical_kmers, words_ending
 
 # Axes: N windows, L bases of a window, T tracks, D dyads of a track.
 

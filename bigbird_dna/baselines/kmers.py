@@ -14,10 +14,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from bigbird_dna.baselines.markov import known_before, words_ending
 from bigbird_dna.console import log
 from bigbird_dna.genome import sequence
-from bigbird_dna.genome.sequence import UNKNOWN, canonical_kmers
+from bigbird_dna.genome.sequence import UNKNOWN, canonical_kmers, known_before, words_ending
 from bigbird_dna.training.losses import LabelLoss
 
 # Axes: N windows, L bases of a window, F features, T tracks.

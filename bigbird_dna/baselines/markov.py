@@ -32,7 +32,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.sequence import UNKNOWN, turned_word
+from bigbird_dna.genome.sequence import UNKNOWN, known_before, turned_word, words_ending
 
 # Axes: M spans, those of one `_Shape` computed together; S states.
 
@@ -268,29 +268,6 @@ def checked_codes(sequence: Codes) -> Codes:
     if codes.size and not 0 <= codes.min() <= codes.max() <= UNKNOWN:
         raise ValueError(f"base codes must be from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}")
     return codes
-
-
-def words_ending(codes: Codes, bases: int) -> Words:
-    """The word of `bases` that ends at each place, (N,); unknown bases and places before the start are A."""
-    if bases == 1:
-        return np.where(codes < UNKNOWN, codes, 0).astype(np.int64)
-    half = words_ending(codes, bases // 2)
-    found = _joined(half, half, bases // 2)
-    return _joined(found, words_ending(codes, 1), 1) if bases % 2 else found
-
-
-def _joined(older: Words, newer: Words, bases: int) -> Words:
-    """At each place, the word `newer` of `bases`, appended to the word `older` that ends just before it."""
-    found = newer.copy()
-    found[bases:] += older[:-bases] << 2 * bases
-    return found
-
-
-def known_before(codes: Codes) -> NDArray[np.int64]:
-    """Number of consecutive known bases that end at each place, inclusive, (N,); 0 at an N."""
-    places = np.arange(len(codes))
-    unknown = np.where(codes < UNKNOWN, -1, places)
-    return places - np.maximum.accumulate(unknown) if len(codes) else places
 
 
 def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: bool) -> None:

@@ -109,6 +109,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "calibrate-promoter": "cli.exchange.calibrate_promoter",
             "calibrate-chromatin": "cli.exchange.calibrate_chromatin",
+            "add-profile": "cli.exchange.add_profile",
             "ensemble": "cli.exchange.combine_models",
             "merge-adapter": "cli.exchange.merge_adapter",
             "extend-context": "cli.exchange.extend_positions",

@@ -11,6 +11,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
+    from bigbird_dna.genome.profile import TrainingProfile
     from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.registry.change import Compacted
 
@@ -160,6 +161,32 @@ def combine_models(
     """Combine independently trained chromatin models into an ensemble that predicts their mean probability.
 
     Example: bigbird-dna model ensemble models/chromatin-8000-0 models/chromatin-8000-1 -o models/chromatin
+    """
+
+
+def _profiled(profile: "TrainingProfile", given: dict[str, Any]) -> list[str]:
+    place = given["output"] or given["path"]
+    return [f"{place}: profile of {profile.bases:,} bp of {profile.name}, GC {profile.gc:.1%}"]
+
+
+@runs("registry.change.add_profile", report=_profiled)
+def add_profile(
+    path: Path = opt.MODEL_DIRECTORY,
+    reference: Path = opt.REFERENCE,
+    output: Path | None = output(
+        None,
+        "MODEL_DIR",
+        "Copy of the model to write, with the profile.",
+        "training_profile.json in MODEL_DIR",
+    ),
+) -> None:
+    """Store the k-mer profile of the genome that a model was trained on in the model's directory.
+
+    Commands that score warn if an input differs from this profile. Fine-tuning includes this step; use this
+    command for models from earlier versions. The reference is that of the training; its training contigs are
+    those in provenance.json.
+
+    Example: bigbird-dna model add-profile models/promoters --reference genome.fa.gz
     """
 
 

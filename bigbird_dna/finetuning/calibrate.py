@@ -1,6 +1,5 @@
 """Fit calibration maps of promoter and chromatin models, and choose thresholds for false-discovery rates."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.predictions import KEY, CalibrationRows, negative_sets_of, read_predictions
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
 from bigbird_dna.disk.outputs import (
     check_output,
     command_line,
@@ -38,9 +36,9 @@ from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalog import find_model
+from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
-from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated, list_files
+from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated
 
 PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
@@ -119,7 +117,7 @@ def calibrate_promoter(
     Parquet file of the model's held-out predictions; None: the file in its directory. Raises `DataError` if
     its negative set is not the model's, or if split "valid" has fewer than 10 promoters or negatives.
     """
-    found = _find_target(path, output)
+    found = find_target(path, output)
     model = load_promoter_model(found)
     source = found / PREDICTIONS if predictions is None else predictions
     rows = read_predictions(source, "valid", further=True)
@@ -152,7 +150,7 @@ def calibrate_chromatin(
     `DataError` if there are no validation bins, or too few positives in all tracks together.
     """
     check_at_least_one({"batch_size": batch_size})
-    found = _find_target(path, output)
+    found = find_target(path, output)
     bins, settings, center_fraction = (
         read_dataset(data),
         config.calibration,
@@ -188,28 +186,11 @@ def calibrate_chromatin(
     return _install(model, calibration, output, f"{len(names):,} tracks")
 
 
-def _find_target(given: Path, output: Path | None) -> Path:
-    """Return the directory of the model to calibrate; `UsageError` for a bundled model without `output`."""
-    path = find_model(given)
-    if output is not None:
-        check_directory(output, [path])
-    elif path != Path(given):
-        raise UsageError(f"{given}: bundled models cannot be changed; give an output directory with -o")
-    return path
-
-
 def _install(model: LoadedModel, calibration: Calibration, output: Path | None, what: str) -> Calibration:
     """Write a calibration atomically into the model's directory or a copy of it, and log it."""
     assert model.path is not None
-    if output is None:
-        with into_directory(model.path) as files:
-            write_calibration(files / FILE, calibration, model.sha256)
-    else:
-        with atomic_directory(output) as directory:
-            for name in list_files(model.path):
-                if name != FILE:
-                    shutil.copyfile(model.path / name, directory / name)
-            write_calibration(directory / FILE, calibration, model.sha256)
+    with changed_file(model.path, FILE, output) as place:
+        write_calibration(place, calibration, model.sha256)
     methods = [one.map.method for one in calibration.tracks if not one.shared]
     parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
     if shared := len(calibration.tracks) - len(methods):

@@ -354,5 +354,7 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
             "reference": self.reference.path.name,
             "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
-        self.write_model(directory, trained, provenance, metrics)
+        data = self.section.data
+        profile = self.profile(valid_regions=data.valid_regions, test_regions=data.test_regions)
+        self.write_model(directory, trained, provenance, metrics, profile=profile)
         return metrics

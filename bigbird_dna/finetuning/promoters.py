@@ -27,6 +27,7 @@ from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
+from bigbird_dna.genome.profile import TrainingProfile, training_profile
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
@@ -209,5 +210,15 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             if self.start.model is not None:
                 log("the pretraining genome may contain the held-out sequences: this cannot be checked")
                 provenance["held_out_contigs_seen_in_pretraining"] = None
-        self.write_model(directory, trained, provenance, metrics, calibration)
+        self.write_model(directory, trained, provenance, metrics, calibration, self.windows_profile())
         return metrics
+
+    def windows_profile(self) -> TrainingProfile | None:
+        """The profile of the genome with its promoters, or of user-supplied sequences."""
+        labels = self.windows.labels[self.learned]
+        groups = [[self.sequences[row] for row in self.learned[labels == label].tolist()] for label in (1, 0)]
+        if self.origin is None:
+            return self.profile(groups[:1])
+        valid = np.flatnonzero(self.windows.rows["split"].to_numpy() == "valid").tolist()
+        held_out = [self.sequences[row] for row in valid]
+        return training_profile([*groups[0], *groups[1]], held_out=held_out, groups=groups)

@@ -372,7 +372,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "data": {path.name: checksum(path) for path in self.inputs if path.is_file()},
             "sequences_sha256": sequences.sha256,
         }
-        self.write_model(directory, trained, provenance, metrics)
+        profile = sequences.profile(self.learned)
+        self.write_model(directory, trained, provenance, metrics, profile=profile)
         for store in self.finished:
             store.remove()
         return metrics

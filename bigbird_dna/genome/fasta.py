@@ -86,9 +86,13 @@ def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chun
     yield from buffer.finish()
 
 
-def scan_fasta(path: Path) -> dict[str, int]:
+Observe = Callable[[bytes, bool], object]
+"""Receives parts of records, in the letters of the file, and whether a part is the first of its record."""
+
+
+def scan_fasta(path: Path, observe: Observe = lambda *_: None) -> dict[str, int]:
     """Check a whole FASTA file and return the length of each contig, in file order."""
-    return LengthsAhead(path).all()
+    return LengthsAhead(path, observe=observe).all()
 
 
 class LengthsAhead(Mapping[str, int]):
@@ -98,9 +102,11 @@ class LengthsAhead(Mapping[str, int]):
     when they are reached. Iteration yields the contigs found so far.
     """
 
-    def __init__(self, path: Path, check: Callable[[str], object] = str) -> None:
+    def __init__(
+        self, path: Path, check: Callable[[str], object] = str, observe: Observe = lambda *_: None
+    ) -> None:
         """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
-        self._check = check
+        self._check, self._observe = check, observe
         self._found: dict[str, int] = {}
         self._parts = _parts(Path(path))
         self._records = groupby(self._parts, itemgetter(0))
@@ -129,7 +135,11 @@ class LengthsAhead(Mapping[str, int]):
             except BaseException:
                 self._parts.close()  # the error may keep it alive, and with it the open file
                 raise
-            self._found[name] = sum(len(raw) for _, raw in parts)
+            length = 0
+            for _, raw in parts:
+                self._observe(raw, not length)
+                length += len(raw)
+            self._found[name] = length
             return True
         return False
 

@@ -12,9 +12,8 @@ from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.sources.inputs import locate
 from bigbird_dna.huggingface.configuration import encoder_config
 from bigbird_dna.huggingface.exchange import import_huggingface
-from bigbird_dna.model.catalog import find_model, stored_name
+from bigbird_dna.model.catalog import find_model, list_files, stored_name
 from bigbird_dna.model.directory import CONFIG, read_encoder_config
-from bigbird_dna.model.model import list_files
 from bigbird_dna.training.initialization import FREE, load_start
 
 KEY = "pretraining.start_from"

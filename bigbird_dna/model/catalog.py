@@ -5,6 +5,9 @@ A model is either bundled, as a directory in `models/` next to the list, or an a
 """
 
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -14,7 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from bigbird_dna.config import Section
 from bigbird_dna.config.safe_yaml import shown, unfit
-from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of
+from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
+from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of, shortened
 from bigbird_dna.genome.sources.inputs import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
 
@@ -138,6 +142,49 @@ def find_model(path: Path | str) -> Path:
             f"the path {FOLDER}/{name}"
         )
     return bundled
+
+
+def list_files(directory: Path) -> list[str]:
+    """Names of a model directory's files, sorted; hidden files are omitted.
+
+    `ModelError`: an entry is not a file, or its name contains other characters than letters, digits, '.', '_'
+    and '-'.
+    """
+    names = []
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith("."):
+            continue
+        what = f"{directory}: {shortened(path.name)!r}"
+        if path.is_symlink() or not path.is_file():
+            raise ModelError(f"{what} is not a file; a model directory must contain only files")
+        if not is_name(path.name):
+            raise ModelError(f"{what}: a name must contain only letters, digits, '.', '_' and '-'")
+        names.append(path.name)
+    return names
+
+
+def find_target(given: Path, output: Path | None) -> Path:
+    """The directory of a model to be changed; `UsageError` for a bundled model without `output`."""
+    path = find_model(given)
+    if output is not None:
+        check_directory(output, [path])
+    elif path != Path(given):
+        raise UsageError(f"{given}: bundled models cannot be changed; give an output directory with -o")
+    return path
+
+
+@contextmanager
+def changed_file(path: Path, name: str, output: Path | None) -> Iterator[Path]:
+    """A path at which to write a file of a model, in its directory or in a copy of it, `output`."""
+    if output is None:
+        with into_directory(path) as files:
+            yield files / name
+        return
+    with atomic_directory(output) as directory:
+        for other in list_files(path):
+            if other != name:
+                shutil.copyfile(path / other, directory / other)
+        yield directory / name
 
 
 def stored_name(path: Path | None) -> Path | str | None:

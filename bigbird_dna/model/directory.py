@@ -25,6 +25,8 @@ from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, first_fault, meant, shortened
+from bigbird_dna.genome.profile import FILE as PROFILE
+from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalog import find_model, load_published
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -220,11 +222,13 @@ def write_model(
     *,
     half: Collection[str] = (),
     calibration: Calibration | None = None,
+    profile: TrainingProfile | None = None,
 ) -> None:
     """Write the files of a model into an empty directory; `extra` maps names to further files to copy.
 
     Tensors named in `half` are stored in float16. `calibration` is written to `calibration.json`, linked to
-    these weights. `provenance.json` records the checksums of all files that `load` reads, see `weights`.
+    these weights, and `profile` to `training_profile.json`. `provenance.json` records the checksums of all
+    files that `load` reads, see `weights`.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
@@ -254,6 +258,8 @@ def write_model(
     files = {name: checksum(directory / name) for name in read}
     if calibration is not None:
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
+    if profile is not None:
+        write_json(directory / PROFILE, profile.model_dump(mode="json"))
     own = {"software": software, checksums.KEY: files}
     write_json(directory / checksums.RECORD, {**own, **provenance})
     write_json(directory / "metrics.json", metrics)

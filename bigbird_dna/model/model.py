@@ -14,12 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, shortened
+from bigbird_dna.disk.json_files import read_object
+from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, first_fault
+from bigbird_dna.genome.profile import FILE as PROFILE
+from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.batching import (
     GivenSequences,
     Ids,
@@ -29,7 +33,6 @@ from bigbird_dna.model.batching import (
     run_rows,
     window_rows,
 )
-from bigbird_dna.model.catalog import is_name
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.inference import choose_device
@@ -144,25 +147,6 @@ def _mean_of_parts(hidden: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
 
 CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"
-
-
-def list_files(directory: Path) -> list[str]:
-    """Names of a model directory's files, sorted; hidden files are omitted.
-
-    `ModelError`: an entry is not a file, or its name contains other characters than letters, digits, '.', '_'
-    and '-'.
-    """
-    names = []
-    for path in sorted(directory.iterdir()):
-        if path.name.startswith("."):
-            continue
-        what = f"{directory}: {shortened(path.name)!r}"
-        if path.is_symlink() or not path.is_file():
-            raise ModelError(f"{what} is not a file; a model directory must contain only files")
-        if not is_name(path.name):
-            raise ModelError(f"{what}: a name must contain only letters, digits, '.', '_' and '-'")
-        names.append(path.name)
-    return names
 
 
 MADE_FOR: dict[Task, str] = {
@@ -326,6 +310,7 @@ class LoadedModel:
         return encoders[0]
 
 
+_LARGEST_PROFILE = 1 << 20  # bytes
 _COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibrate-chromatin"}
 
 
@@ -348,6 +333,18 @@ def calibration_file(model: LoadedModel) -> Path | None:
     """`calibration.json` of a model's directory; None if missing, or if the model was never saved."""
     path = None if model.path is None else model.path / FILE
     return path if path is not None and path.is_file() else None
+
+
+def training_profile_of(model: LoadedModel) -> TrainingProfile | None:
+    """The profile of the sequence that a model was trained on; None without one, `ModelError` if damaged."""
+    path = None if model.path is None else model.path / PROFILE
+    if path is None or not path.is_file():
+        return None
+    try:
+        return TrainingProfile.model_validate(read_object(path, _LARGEST_PROFILE))
+    except ValidationError as error:
+        fault = first_fault(error)
+        raise ModelError(f"{path}: damaged: {fault.key and f'{fault.key}: '}{fault.reason}") from None
 
 
 def check_calibrated(calibrated: bool, prior: float | None) -> None:

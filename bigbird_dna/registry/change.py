@@ -1,5 +1,6 @@
-"""Derive model directories from others: float16 weights, longer inputs, or an ensemble."""
+"""Derive model directories: float16 weights, longer inputs, an ensemble, a profile of the training genome."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,11 +10,17 @@ import numpy.typing as npt
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import read_calibration
+from bigbird_dna.config import GenomeConfig
+from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ModelError, UsageError, shortened
+from bigbird_dna.errors import DataError, ModelError, UsageError, shortened
+from bigbird_dna.genome.assembly import open_assembly
+from bigbird_dna.genome.profile import FILE as PROFILE
+from bigbird_dna.genome.profile import TrainingProfile
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalog import find_model
+from bigbird_dna.model.catalog import changed_file, find_model, find_target, list_files
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import (
     CONFIG,
@@ -28,13 +35,20 @@ from bigbird_dna.model.directory import (
     write_model,
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
-from bigbird_dna.model.model import CARD, METRICS, LoadedModel, calibration_file, calibration_of, list_files
+from bigbird_dna.model.model import (
+    CARD,
+    METRICS,
+    LoadedModel,
+    calibration_file,
+    calibration_of,
+    training_profile_of,
+)
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.model.weights import fits_half, stored_tensors
 from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 from bigbird_dna.training.adapters import ADAPTER, apply_adapter
-from bigbird_dna.training.initialization import load_start, read_provenance
+from bigbird_dna.training.initialization import genome_profile, load_start, read_provenance
 
 KEY = "compacted_from"
 SEQUENCES, LONGEST = 16, 1000  # number and length (bp) of the sequences on which the change is measured
@@ -174,7 +188,29 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
     # Fine-tuning reads these to check whether held-out regions were used in pretraining.
     provenance |= {key: origin[key] for key in ("contigs", "stretches") if key in origin}
     metrics = {"note": f"no metrics were measured after the extension to {positions} positions"}
-    save(output, load(path, positions=positions, extend=method), provenance, metrics, {})
+    extended = load(path, positions=positions, extend=method)
+    save(output, extended, provenance, metrics, _profile_files([before]))
+
+
+def add_profile(path: Path, reference: Path, output: Path | None = None) -> TrainingProfile:
+    """Store the profile of the genome that a model was trained on in the model's directory, or in a copy of
+    it, `output`: of the contigs of `reference` for training, as `provenance.json` records them.
+
+    `ModelError`: no genome is recorded. `DataError`: the reference has too little training sequence.
+    """
+    found = find_target(path, output)
+    configuration = read_provenance(found).get("configuration")
+    try:
+        config = GenomeConfig.model_validate_json(json.dumps(dict(configuration or {})["genome"]))
+    except (KeyError, TypeError, ValueError):
+        raise ModelError(f"{found}: {checksums.RECORD} has no genome of the training") from None
+    with Reference(reference) as genome:
+        profile = genome_profile(genome, config, open_assembly(config.assembly, title=config.title))
+    if profile is None:
+        raise DataError(f"{reference}: too little training sequence for a profile")
+    with changed_file(found, PROFILE, output) as place:
+        write_json(place, profile.model_dump(mode="json"))
+    return profile
 
 
 def combine_models(paths: Sequence[Path], output: Path) -> None:
@@ -197,7 +233,16 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     combined = make_model(ChromatinEnsemble(members), first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
-    save(output, combined, provenance, note, {})
+    save(output, combined, provenance, note, _profile_files(models))
+
+
+def _profile_files(models: Sequence[LoadedModel]) -> dict[str, Path]:
+    """Return the file of the training profile if all models have the same."""
+    profiles = [training_profile_of(model) for model in models]
+    path = models[0].path
+    if path is None or profiles[0] is None or any(one != profiles[0] for one in profiles):
+        return {}
+    return {PROFILE: path / PROFILE}
 
 
 def _shape(model: LoadedChromatinModel) -> ChromatinSettings:

@@ -27,9 +27,17 @@ from bigbird_dna.genome.sources.http_request import LIMITS, Limits
 from bigbird_dna.genome.sources.inputs import Source
 from bigbird_dna.genome.sources.transfer import open_part
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalog import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
+from bigbird_dna.model.catalog import (
+    FOLDER,
+    NAME_RULE,
+    PublishedModel,
+    find_model,
+    is_name,
+    list_files,
+    open_published,
+)
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
-from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of, list_files
+from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of
 from bigbird_dna.registry.card import Publication, model_card
 
 ENDING = ".tar"

@@ -49,7 +49,7 @@ from bigbird_dna.scoring.scan import (
     scan_promoters,
     signal_spans,
 )
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
+from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, calibrated_predictor, write_scores
 
 ROW_GROUP = 65_536
 """Rows per Parquet row group, which the writer holds in memory."""
@@ -202,7 +202,8 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
         check = partial(check_contig, format=target.format, where=self.source_name)
         with readable(self.source) as path:
             # Check the whole file before any computation, unless scores are written before the file's end.
-            contigs = LengthsAhead(path, check) if streams else scan_fasta(path)
+            compared = InputCheck(model, self.source_name)
+            contigs = LengthsAhead(path, check, compared.add) if streams else scan_fasta(path, compared.add)
             places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
             shown = places.widened(stride) if places and is_signal else places
             grid: dict[str, Any] = {"window": settings.window, "stride": stride, "places": shown}
@@ -218,6 +219,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
 
             records = 0
             if not streams:
+                compared.finish()
                 for contig in contigs:
                     if places is None or places.on(contig):
                         check(contig)
@@ -235,6 +237,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
             job = Job(header, content, partial(count_windows, contigs, **grid), rows)
             yield job
             if streams:
+                compared.finish()
                 records = self._count_records(contigs, places, settings.window, target.format)
             job.counts["records"] = records
 

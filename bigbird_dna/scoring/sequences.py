@@ -32,7 +32,7 @@ from bigbird_dna.scoring.formats import (
     write_parquet_table,
 )
 from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
+from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, open_source, write_scores
 
 _FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
 _GROUP_VALUES = 1 << 18  # per row group of Parquet
@@ -166,10 +166,13 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
         with open_source(self.source, target) as (path, stream):
             read = partial(stream_sequences, path, columns)
             # Check the whole file before any computation, unless it is processed as a stream.
-            count = None if stream is not None else sum(1 for _ in read())
+            compared = InputCheck(model, self.source_name)
+            count = None if stream is not None else sum(1 for _ in compared.each(read()))
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredSequence]:
-                given = read() if stream is None else stream_sequences(STDIN, columns, stream)
+                given = read()
+                if stream is not None:
+                    given = compared.each(stream_sequences(STDIN, columns, stream))
                 if numbers is not None:
                     given = islice(given, numbers.start, numbers.stop)
                 total = count if numbers is None else len(numbers)

@@ -32,7 +32,15 @@ from bigbird_dna.scoring.formats import (
 )
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
+from bigbird_dna.scoring.scorer import (
+    InputCheck,
+    Job,
+    Scorer,
+    Target,
+    calibrated_predictor,
+    open_source,
+    write_scores,
+)
 
 Summary = Literal["max", "mean"]
 
@@ -240,6 +248,7 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
             Reference(Path(self.reference), self.aliases) as reference,
             open_source(self.source, target) as (path, stream),
         ):
+            InputCheck(model, reference.path).read(reference)
             places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
 
             def each() -> Iterator[Region]:

@@ -33,7 +33,15 @@ from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
+from bigbird_dna.scoring.scorer import (
+    InputCheck,
+    Job,
+    Scorer,
+    Target,
+    calibrated_predictor,
+    open_source,
+    write_scores,
+)
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
@@ -224,6 +232,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             Reference(Path(self.reference), self.aliases) as reference,
             open_source(self.source, target) as (path, stream),
         ):
+            InputCheck(model, reference.path).read(reference)
             keep = self._keep(reference)
             fit = Fit(path, reference)
             summary = None

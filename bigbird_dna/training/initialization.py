@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from bigbird_dna.config import (
     ChromatinConfig,
     Config,
     EncoderConfig,
+    GenomeConfig,
     PromoterConfig,
     SequencesConfig,
     StartConfig,
@@ -24,10 +25,19 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ConfigError, ModelError, UsageError
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
+from bigbird_dna.genome.assembly import SPECIES, Assembly
+from bigbird_dna.genome.profile import (
+    MOST_BASES,
+    SAMPLED_BASES,
+    TrainingProfile,
+    spaced_parts,
+    training_profile,
+)
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.splits import format_named_region, read_named_region
+from bigbird_dna.genome.sources.inputs import find_assembly
+from bigbird_dna.genome.splits import Splits, format_named_region, read_named_region
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
@@ -185,13 +195,14 @@ class FinetuningTask(ModelTask[M]):
         provenance: dict[str, Any],
         metrics: dict[str, Any],
         calibration: Calibration | None = None,
+        profile: TrainingProfile | None = None,
     ) -> None:
         """Write also the trained tensors alone, if they are few and the initial model is known."""
         if trained.adaptation is not None and self.start.model is not None:
             # Positions that were added to the initial model are not in it.
             table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
             trained.adaptation.save(directory / ADAPTER, *table)
-        super().write_model(directory, trained, provenance, metrics, calibration)
+        super().write_model(directory, trained, provenance, metrics, calibration, profile)
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -227,6 +238,37 @@ class GenomeTask(FinetuningTask[M]):
     def check(self) -> None:
         """Record held-out sequences that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
+
+    def profile(
+        self, groups: Iterable[Sequence[str]] = (), **regions: Sequence[str]
+    ) -> TrainingProfile | None:
+        """The profile of the reference, see `genome_profile`; None if the configuration does not divide it,
+        as for a data set that was made elsewhere."""
+        try:
+            assembly = find_assembly(self.run)
+            return genome_profile(self.reference, self.run.genome, assembly, groups, **regions)
+        except BigBirdDnaError as error:
+            log(f"the model gets no training profile: {error}")
+            return None
+
+
+def genome_profile(
+    reference: Reference,
+    config: GenomeConfig,
+    assembly: Assembly,
+    groups: Iterable[Sequence[str]] = (),
+    **regions: Sequence[str],
+) -> TrainingProfile | None:
+    """The profile of a genome's training sequence, see `training_profile`; the other arguments are those of
+    `Splits.from_config`."""
+    splits = Splits.from_config(config, reference.contigs, assembly, **regions)
+    return training_profile(
+        map(reference.fetch, spaced_parts(splits.intervals("train"), SAMPLED_BASES)),
+        held_out=map(reference.fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)),
+        groups=groups,
+        assembly=config.title,
+        species=SPECIES.get(config.assembly),
+    )
 
 
 def load_start(path: Path) -> LoadedModel:

@@ -15,6 +15,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.directory import build_network, make_model, write_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import Settings
@@ -159,10 +160,12 @@ class ModelTask(Task[nn.Module, M]):
         provenance: dict[str, Any],
         metrics: dict[str, Any],
         calibration: Calibration | None = None,
+        profile: TrainingProfile | None = None,
     ) -> None:
-        """Write the model with its training log; `calibration` enables calibrated probabilities."""
-        files = {LOG: trained.log}
-        write_model(directory, self.model(trained), provenance, metrics, files, calibration=calibration)
+        """Write the model with its training log; `calibration` enables calibrated probabilities, `profile`
+        the warning for dissimilar inputs."""
+        files, made = {LOG: trained.log}, self.model(trained)
+        write_model(directory, made, provenance, metrics, files, calibration=calibration, profile=profile)
 
 
 def write_network(

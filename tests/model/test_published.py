@@ -21,9 +21,9 @@ from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalog import Published
+from bigbird_dna.model.catalog import Published, list_files
 from bigbird_dna.model.directory import load, load_pretrained
-from bigbird_dna.model.model import METRICS, list_files
+from bigbird_dna.model.model import METRICS
 from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
