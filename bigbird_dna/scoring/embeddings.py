@@ -103,6 +103,8 @@ def embed(
     output
         File to write atomically, in the format of its extension: Parquet, .npy or .h5ad. Next to NAME.npy,
         the table NAME.names.tsv describes its rows.
+    sequence_column
+        As for `score_sequences`.
     reference, aliases
         The indexed FASTA of the regions, and a file of alternative contig names.
     pool, layer
