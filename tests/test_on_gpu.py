@@ -123,8 +123,9 @@ def test_bundled_models_have_the_values_of_the_cpu() -> None:
     assert np.array_equal(on_gpu, promoters.predict(windows, device="cuda"))
     model = bigbird_dna.load("yeast")
     texts = [random_dna(length, length) for length in (400, 1500, 3000)]
-    on_cpu, on_gpu = (model.embed(texts, device=device) for device in ("cpu", "cuda"))
-    assert np.abs(on_cpu - on_gpu).max() < TOLERANCE_TF32 * np.abs(on_cpu).max()
+    for options in ({}, {"pool": "max", "layer": "all"}):
+        on_cpu, on_gpu = (model.embed(texts, device=device, **options) for device in ("cpu", "cuda"))
+        assert np.abs(on_cpu - on_gpu).max() < TOLERANCE_TF32 * np.abs(on_cpu).max()
 
 
 @pytest.mark.parametrize("settings", [CHROMATIN, PROMOTER], ids=lambda one: one.task)

@@ -127,7 +127,7 @@ def test_what_has_no_embedding_says_so(home: Path) -> None:
     with fails(ModelError):
         bigbird_dna.load(home / "ensemble").embed(["ACGT"])
     with fails(UsageError):
-        bigbird_dna.load(home / "promoter").embed(["ACGT"], pooling="max")
+        bigbird_dna.load(home / "promoter").embed(["ACGT"], pool="median")
 
 
 def test_threads_are_given_back(home: Path, tmp_path: Path) -> None:

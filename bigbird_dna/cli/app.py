@@ -22,6 +22,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
         "score-promoters": "cli.predict.score_promoters",
         "score-sequences": "cli.predict.score_sequences",
+        "embed": "cli.predict.embed",
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
         "generate": "cli.predict.generate",

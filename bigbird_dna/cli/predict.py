@@ -8,6 +8,7 @@ from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, runs
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.scoring.formats import (
+    EMBEDDING_FORMATS,
     SCORE_FORMATS,
     SEQUENCE_FORMATS,
     STRANDS,
@@ -16,6 +17,7 @@ from bigbird_dna.scoring.formats import (
 )
 
 if TYPE_CHECKING:
+    from bigbird_dna.scoring.embeddings import EmbeddingCounts
     from bigbird_dna.scoring.promoters import ScanCounts
     from bigbird_dna.scoring.sequences import SequenceCounts
     from bigbird_dna.scoring.tracks import PredictionCounts
@@ -85,6 +87,54 @@ def score_sequences(
     with the reason: other_length or too_many_n.
 
     Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv
+    """
+
+
+def _embedded(counts: "EmbeddingCounts", given: dict[str, Any]) -> Iterator[str]:
+    text = f"{counts.sequences:,} sequences"
+    if counts.rows != counts.sequences:
+        text += f", {counts.rows:,} {given['pool']}s"
+    yield f"{text}; {counts.truncated:,} embedded by their central tokens" if counts.truncated else text
+
+
+@runs("scoring.embeddings.embed", report=_embedded, also=opt.scoring(32, "max_n", "calibrated", "prior"))
+def embed(
+    model: Path = opt.MODEL_DIRECTORY,
+    sequences: Path = argument(
+        "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions; each "
+        "also .gz. - reads FASTA, or BED, from standard input."
+    ),
+    output: Path = result(..., "FILE", "Output file, written atomically: .parquet, .npy or .h5ad."),
+    reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
+    aliases: Path | None = opt.ALIASES,
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    layer: str | None = option(
+        None,
+        "N|all|mean-of-last-4",
+        "Layer of the model: 0 is the input of the first layer; all gives each of them.",
+        "the last",
+        "--layer",
+    ),
+    pool: str = option(
+        "mean",
+        "mean|cls|max|token|base",
+        "One vector per sequence: mean or maximum over the tokens, or that of the first (cls). Or one per "
+        "token or base.",
+    ),
+    format: str | None = option(
+        None, "|".join(EMBEDDING_FORMATS), "Output format.", "from the extension of -o, or parquet"
+    ),
+) -> None:
+    """Write the model's embeddings of sequences or regions, in the order of the file.
+
+    Parquet has the columns name, note and embedding, or layer_0, layer_1 and so on with --layer all; regions
+    have contig, start, end, name and strand. With --pool token or base, each sequence has several rows, with
+    token_start and token_end, or position, counted from 0. NAME.npy is an array of the rows, which
+    NAME.names.tsv describes. An .h5ad file is for scanpy and needs pip install 'bigbird-dna[embeddings]'.
+    Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
+    central ones, with the note truncated.
+
+    Example: bigbird-dna embed yeast promoters.fa -o promoters.parquet
     """
 
 
@@ -221,10 +271,10 @@ def merge_shards(
 ) -> None:
     """Merge the shards of a job run with --shard to the bytes that the whole job would have written.
 
-    Shards are files of score-promoters, predict-tracks, score-variants, evaluate test-bins and prepare
-    chromatin. The output has the format that the shards were made for (their --format). Shards of different
-    jobs (another model, reference, option or number of shards) are an error, as are missing and repeated
-    shards.
+    Shards are files of score-promoters, score-sequences, embed, predict-tracks, score-variants, evaluate
+    test-bins and prepare chromatin. The output has the format that the shards were made for (their --format).
+    Shards of different jobs (another model, reference, option or number of shards) are an error, as are
+    missing and repeated shards.
 
     Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
     """

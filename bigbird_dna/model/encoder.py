@@ -8,6 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so weights can be converted by renaming.
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import copy
 from typing import Any
 
 import torch
@@ -262,10 +263,13 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         given: Globals | None = None,
         added: Tensor | None = None,
+        visit: Callable[[Tensor], None] | None = None,
     ) -> HiddenStates:
         """Hidden states of extra global tokens and tokens; arguments as in `forward`.
 
         `given` assigns tokens to the extra global tokens; None: each owns an equal part of the sequence.
+        `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, which
+        reversible layers do not have.
         """
         if ids.shape[1] > self.config.max_length:
             raise ValueError(
@@ -273,8 +277,7 @@ class Encoder(nn.Module):
             )
         # Attention plans its work by the lengths. They are read once here, so a GPU is not synchronized in
         # every layer, or at all if they are on the CPU.
-        lengths = None if lengths is None else lengths.cpu()
-        true_lengths = lengths
+        lengths = true_lengths = None if lengths is None else lengths.cpu()
         extra, owners = self.config.num_global_tokens, None
         if extra:
             if self.config.relative_max_distance:
@@ -293,7 +296,9 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x, ids)
         packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
-        if packed is not None and packed.take(x, lengths):
+        if visit is not None:
+            visit(x[:, extra:])
+        elif packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
             return HiddenStates(x[:, :extra], x[:, extra:])
         if self.norm is not None:
@@ -304,7 +309,15 @@ class Encoder(nn.Module):
                 x = self._recomputed(layer, x, lengths, turns, owners)
             else:
                 x = layer(x, lengths, turns, owners)
+            if visit is not None:
+                visit(x[:, extra:])
         return HiddenStates(x[:, :extra], x[:, extra:])
+
+    def up_to(self, layers: int) -> "Encoder":
+        """The encoder that ends after its first `layers` layers, with the same weights."""
+        part = copy(self)
+        part._modules = {**self._modules, "layers": self.layers[:layers]}
+        return part
 
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
         """A layer's output, recomputed in the backward pass with the same choices of keys."""

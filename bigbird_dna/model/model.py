@@ -1,21 +1,18 @@
 """A loaded model of any task: network, tokenizer, settings and calibration.
 
-Axes: N sequences, S bp of one, D hidden width.
+Axes: N sequences, T tokens of one, S bp of one, K layers, D hidden width.
 """
 
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config import EncoderConfig
@@ -24,126 +21,20 @@ from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, first_fault
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
-from bigbird_dna.model.batching import (
-    GivenSequences,
-    Ids,
-    Run,
-    Sequences,
-    read_sequences,
-    run_rows,
-    window_rows,
+from bigbird_dna.model.batching import Sequences, read_sequences
+from bigbird_dna.model.embedding import (
+    EmbeddingLayer,
+    Pool,
+    SequencePool,
+    find_layer,
+    sequence_vectors,
+    token_vectors,
+    vector_shape,
 )
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.settings import ChromatinSettings, Pooling, Settings, Task
+from bigbird_dna.model.settings import ChromatinSettings, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
-
-Vectors = npt.NDArray[np.float32]
-
-
-def sequence_vectors(
-    encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, pooling: Pooling, batch_size: int
-) -> Vectors:
-    """One vector per sequence, (N, D); sequences with too many tokens keep their central tokens."""
-
-    def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
-        hidden: Tensor = encoder(ids, lengths)  # (B, L, D)
-        return hidden[:, 0] if pooling == "cls" else mean_over_tokens(hidden, lengths)
-
-    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
-    return _run(encoder, rows, run, tokenizer, batch_size)
-
-
-def base_vectors(
-    encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, batch_size: int
-) -> list[Vectors]:
-    """Vectors (S, D) of the bases of each sequence: each base gets the vector of its token.
-
-    `UsageError`: a sequence has more tokens than the encoder accepts.
-    """
-    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
-    covered = [tokenizer.piece_lengths[row[1:-1]] for row in rows]
-    for text, name, lengths in zip(given.texts, given.names, covered, strict=True):
-        if lengths.sum() != len(text):
-            raise UsageError(
-                f"{name}: {len(text):,} bp exceed the encoder's maximum of {encoder.config.max_length:,} "
-                "tokens; per-base vectors need shorter sequences"
-            )
-    vectors: dict[int, Vectors] = {}
-
-    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        hidden = encoder(ids, lengths).float().cpu().numpy()  # (B, L, D)
-        for number, row in zip(chosen.tolist(), hidden, strict=True):
-            own = covered[number]
-            vectors[number] = np.repeat(row[1 : 1 + len(own)], own, axis=0)
-        return ids[:, :0]  # rows differ in length and do not fit in one array
-
-    _run(encoder, rows, run, tokenizer, batch_size)
-    return [vectors[number] for number in range(len(rows))]
-
-
-def _run(encoder: Encoder, rows: list[Ids], run: Run, tokenizer: Tokenizer, batch_size: int) -> Vectors:
-    device, empty = encoder.embeddings.token.weight.device, (encoder.config.hidden,)
-    return run_rows(
-        encoder, rows, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=device, empty=empty
-    )
-
-
-def layer_means(
-    encoder: Encoder,
-    rows: Sequence[Ids],
-    *,
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
-    parts: npt.NDArray[np.integer] | None = None,
-) -> npt.NDArray[np.float32]:
-    """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
-
-    Hidden states are stored for one layer and call at a time. `parts` (N, 2) are the first token of a part of
-    each row and its last token + 1; means over these parts are appended: (N, 1 + layers, 2 D). `ModelError`:
-    the layers are reversible, and their streams are not hidden states.
-    """
-    if encoder.config.reversible:
-        raise ModelError("encoder.reversible true: a reversible encoder has no hidden states per layer")
-    here = threading.local()  # on a CPU rows run concurrently
-    extra, config = encoder.config.num_global_tokens, encoder.config
-
-    def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
-        own = hidden[:, extra:]
-        means = [mean_over_tokens(own, here.lengths)]
-        if here.parts is not None:
-            means.append(_mean_of_parts(own, here.parts))
-        here.means.append(torch.cat(means, dim=1))
-
-    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        here.lengths, here.means = lengths, []
-        here.parts = None if parts is None else parts[chosen].tolist()
-        encoder(ids, lengths)
-        return torch.stack(here.means, dim=1)
-
-    hooks = [part.register_forward_hook(keep) for part in (encoder.embeddings, *encoder.layers)]
-    try:
-        return run_rows(
-            encoder,
-            rows,
-            run,
-            pad_id=pad_id,
-            batch_size=batch_size,
-            device=device,
-            empty=(1 + config.layers, config.hidden * (1 if parts is None else 2)),
-        )
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _mean_of_parts(hidden: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
-    """Means over tokens first … last of each row: (B, L, D) → (B, D)."""
-    own = [row[first:last].float().mean(dim=0) for row, (first, last) in zip(hidden, parts, strict=True)]
-    return torch.stack(own)
-
 
 CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"
@@ -166,7 +57,7 @@ MADE_FOR: dict[Task, str] = {
 class EmbedOptions(TypedDict, total=False):
     """Options of `LoadedModel.embed`, for type checkers."""
 
-    pooling: Pooling
+    layer: EmbeddingLayer | None
     batch_size: int
     device: str
 
@@ -230,27 +121,23 @@ class LoadedModel:
 
     @overload
     def embed(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        per_base: Literal[False] = False,
-        **options: Unpack[EmbedOptions],
+        self, sequences: "pd.Series[Any]", *, pool: SequencePool = "mean", **options: Unpack[EmbedOptions]
     ) -> pd.DataFrame: ...
 
     @overload
     def embed(
-        self, sequences: Sequences, *, per_base: Literal[False] = False, **options: Unpack[EmbedOptions]
+        self, sequences: Sequences, *, pool: SequencePool = "mean", **options: Unpack[EmbedOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
-    def embed(self, sequences: Sequences, *, per_base: bool, **options: Unpack[EmbedOptions]) -> Any: ...
+    def embed(self, sequences: Sequences, *, pool: Pool, **options: Unpack[EmbedOptions]) -> Any: ...
 
     def embed(
         self,
         sequences: Sequences,
         *,
-        per_base: bool = False,
-        pooling: Pooling = "mean",
+        pool: Pool = "mean",
+        layer: EmbeddingLayer | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
@@ -261,11 +148,13 @@ class LoadedModel:
         sequences
             As for `PromoterModel.predict`, but of any length. N is treated like any letter: its tokens have
             vectors, which are included in means.
-        per_base
-            Return one vector per base: that of its token.
-        pooling
-            For one vector per sequence: "mean" over all tokens, including [CLS] and [SEP], or "cls", the
-            vector of [CLS]. Sequences with too many tokens keep their central tokens.
+        pool
+            One vector per sequence: "mean" or "max" over all tokens, including [CLS] and [SEP], or "cls", the
+            vector of [CLS]. Several: "token", one per token without [CLS] and [SEP], or "base", one per base:
+            that of its token. Sequences with too many tokens keep their central tokens, except for "base".
+        layer
+            Number of a layer, with 0 for the input of the first; None: the last layer. "mean-of-last-4": the
+            mean of the hidden states of these layers. "all": each of them.
         batch_size
             Sequences processed concurrently and independently (see `run_rows`); results do not change.
         device
@@ -273,34 +162,40 @@ class LoadedModel:
 
         Returns
         -------
-        float32 array (N, D); for a Series a DataFrame with its index. With `per_base` an array (N, S, D), or
-        a list of arrays (S, D) if lengths differ; for a Series a Series of such arrays.
+        float32 array (N, D); for a Series a DataFrame with its index. For "token" a list of arrays (T, D).
+        For "base" an array (N, S, D), or a list of arrays (S, D) if lengths differ. For a Series, a Series of
+        such arrays. With all layers, arrays have (K, D) values in place of D; a DataFrame has the columns
+        of all layers.
 
         Raises
         ------
         ModelError
-            The model is an ensemble, or its tokenizer is for ordinary text.
+            The model is an ensemble, its layers are reversible and `layer` is not the last, or its tokenizer
+            is for ordinary text.
         UsageError, DataError
-            As for `PromoterModel.predict`; unknown `pooling`; too many tokens in a sequence with `per_base`.
+            As for `PromoterModel.predict`; unknown `pool`; a layer that the model does not have; too many
+            tokens in a sequence for "base".
         """
-        if pooling not in ("mean", "cls"):
-            raise UsageError(f"pooling {pooling!r}: must be mean or cls")
-        if per_base and pooling == "cls":
-            raise UsageError("pooling 'cls': one vector per sequence, not available with per_base")
-        if pooling == "cls" and self.config.causal:
-            raise UsageError("pooling 'cls': not available for a causal model, which masks later tokens")
+        config = self.config
+        layer = find_layer(config, layer, pool)
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
         encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
-        if per_base:
-            vectors: Any = base_vectors(encoder, given, self.tokenizer, batch_size)
+        shape = vector_shape(config, layer)
+        if pool == "token" or pool == "base":
+            vectors: Any = token_vectors(encoder, given, self.tokenizer, layer, pool, batch_size)
             if given.labels is not None:
                 return pd.Series(vectors, index=given.labels, dtype=object)
-            if not vectors:
-                return np.empty((0, 0, self.config.hidden), np.float32)
-            return np.stack(vectors) if len({len(one) for one in vectors}) == 1 else vectors
-        values = sequence_vectors(encoder, given, self.tokenizer, pooling, batch_size)
-        return values if given.labels is None else pd.DataFrame(values, index=given.labels)
+            if pool == "base" and not vectors:
+                return np.empty((0, 0, *shape), np.float32)
+            is_array = pool == "base" and len({len(one) for one in vectors}) == 1
+            return np.stack(vectors) if is_array else vectors
+        values = sequence_vectors(encoder, given, self.tokenizer, layer, pool, batch_size)
+        if given.labels is None:
+            return values
+        names = [range(size) for size in shape]
+        columns = pd.MultiIndex.from_product(names, names=["layer", None]) if len(shape) > 1 else None
+        return pd.DataFrame(values.reshape(len(values), -1), index=given.labels, columns=columns)
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:
         """The encoder; `ModelError`, which names what was `wanted`, for an ensemble of several."""

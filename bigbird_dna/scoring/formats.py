@@ -45,8 +45,9 @@ SCORE_FORMATS: Formats = {
 }
 TRACK_FORMATS: Formats = {name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"}
 SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
+EMBEDDING_FORMATS: Formats = {"parquet": (".parquet",), "npy": (".npy",), "h5ad": (".h5ad",)}
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
-BINARY_FORMATS = ("bigwig", "parquet")
+BINARY_FORMATS = ("bigwig", "parquet", "npy", "h5ad")
 
 _BROWSERS_FORMATS = ("bed", "bedgraph")
 # Header lines of these formats. UCSC accepts the words `track` and `browser`, htsjdk (IGV) also `track_7`.
@@ -97,7 +98,7 @@ def check_format(format: str, formats: Formats, output: Path | None) -> None:
         if output is None:
             raise UsageError(f"format {format} cannot be written to standard output; give a file with -o")
         if output.suffix == ".gz":
-            raise UsageError(f"{output}: {format} is already compressed; remove .gz from the name")
+            raise UsageError(f"{output}: {format} cannot be written as .gz; remove .gz from the name")
 
 
 def check_contig(contig: str, format: str, where: Path | str) -> None:
@@ -180,10 +181,12 @@ def write_parquet_table(
     first: Mapping[str, type],
     header: OutputHeader,
     group: int,
+    width: int | None = None,
 ) -> None:
     """Write rows of the cells of the columns `first`, a note, and values of the columns of `header`.
 
-    `group` is the number of rows per row group, which is held in memory.
+    `group` is the number of rows per row group, which is held in memory. With `width`, a cell of a column is
+    a list of this number of values.
     """
     import numpy as np
     import pyarrow as pa
@@ -191,9 +194,11 @@ def write_parquet_table(
 
     assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
-    columns = [*first.items(), ("note", str), *((name, float) for name in header.columns)]
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns], metadata=dict(header.origin))
-    unscored = np.full(len(header.columns), np.nan, np.float32)
+    of_values = kinds[float] if width is None else pa.list_(kinds[float], width)
+    columns = [(name, kinds[kind]) for name, kind in (*first.items(), ("note", str))]
+    columns += [(name, of_values) for name in header.columns]
+    schema = pa.schema(columns, metadata=dict(header.origin))
+    unscored = np.full(len(header.columns) * (width or 1), np.nan, np.float32)
     upcoming = iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
         while some := list(islice(upcoming, group)):
@@ -203,7 +208,11 @@ def write_parquet_table(
             if header.columns:
                 missing = np.array([values is None for _, _, values in some])
                 table = np.stack([unscored if values is None else values for _, _, values in some])
-                found += [pa.array(column, kinds[float], mask=missing) for column in table.T]
+                if width is None:
+                    found += [pa.array(column, of_values, mask=missing) for column in table.T]
+                else:
+                    lists = (pa.array(part.ravel()) for part in np.split(table, len(header.columns), axis=1))
+                    found += [pa.FixedSizeListArray.from_arrays(one, width) for one in lists]
             writer.write_table(pa.Table.from_arrays(found, schema=schema))
 
 

@@ -116,7 +116,8 @@ def test_a_genome_of_no_named_assembly_is_ones_own() -> None:
 def test_options_of_one_name_mean_one_thing() -> None:
     """What is given is of one kind wherever they are, and of some the text is the same.
 
-    `--tracks` chooses tracks; of `auc-report` it is short for `--track-table`.
+    `--tracks` chooses tracks; of `auc-report` it is short for `--track-table`. `--layer` is a number, or
+    of `embed` a word for several.
     """
     shared = {"--device": set(), "--threads": set(), "--max-n": set(), "--batch-size": set()}
     kinds: dict[str, set[str]] = {}
@@ -125,7 +126,7 @@ def test_options_of_one_name_mean_one_thing() -> None:
             for option in parameter.opts:
                 if option in shared:
                     shared[option].add((parameter.metavar, parameter.help))
-                if option not in ("-o", "--output", "--tracks"):
+                if option not in ("-o", "--output", "--tracks", "--layer"):
                     kinds.setdefault(option, set()).add(kind(parameter))
             if "--set" in parameter.opts and not getattr(parameter, "hidden", False):
                 assert parameter.metavar == "KEY=VALUE", name

@@ -115,6 +115,7 @@ class Command(NamedTuple):
 FORMATS = {
     "score-promoters": ("tsv", "bed", "bedgraph", "bigwig", "parquet"),
     "score-sequences": ("tsv", "parquet"),
+    "embed": ("parquet", "npy"),
     "score-variants": ("vcf", "tsv"),
 }
 CHECKPOINTS = "--checkpoint-dir BESIDE/checkpoints"

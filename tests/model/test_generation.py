@@ -137,7 +137,7 @@ def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:
     model = random_model(tokenizer, config, Settings())
     assert model.embed(["ACGTACGTTT", "GGGTTTA"]).shape == (2, 16)
     with fails(UsageError):
-        model.embed(["ACGT"], pooling="cls")
+        model.embed(["ACGT"], pool="cls")
 
 
 @pytest.mark.parametrize(("task", "other"), [("promoters", "mean"), ("chromatin", "bin")])

@@ -13,11 +13,11 @@ from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import kernels
+from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import prepared
 from bigbird_dna.model.input_embeddings import rotate
 from bigbird_dna.model.kernels import Dropout
-from bigbird_dna.model.model import layer_means
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails

@@ -456,7 +456,7 @@ def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> No
 def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
     assert promoter.predict([]).shape == (0,) and chromatin.predict([]).shape == (0, 1, 2)
     assert promoter.embed([]).shape == (0, 16)
-    assert promoter.embed([], per_base=True).shape == (0, 0, 16)
+    assert promoter.embed([], pool="base").shape == (0, 0, 16)
     empty = pd.Series([], dtype=object)
     assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (0, 2)
 
@@ -553,17 +553,17 @@ def test_mostly_n_has_no_score(model: Any) -> None:
 
 def test_each_base_has_the_vector_of_its_token(model: Any) -> None:
     texts = [random_dna(70, 1), random_dna(70, 2)[:30] + "N" * 20 + random_dna(20, 3)]
-    found = model.embed(texts, per_base=True)
+    found = model.embed(texts, pool="base")
     assert found.shape == (2, 70, 16) and found.dtype == np.float32
     for text, vectors in zip(texts, found, strict=True):
         ids, offsets = model.tokenizer.encode_with_offsets(text)
         changes = np.flatnonzero((np.diff(vectors, axis=0) != 0).any(axis=1)) + 1
         assert set(changes.tolist()) <= set(offsets[1:-1].tolist())
         assert len(changes) > len(ids) / 2
-    several = model.embed([texts[0], texts[1][:33]], per_base=True)
+    several = model.embed([texts[0], texts[1][:33]], pool="base")
     assert isinstance(several, list) and [len(one) for one in several] == [70, 33]
     np.testing.assert_array_equal(several[0], found[0])
-    series = model.embed(pd.Series(texts, index=["a", "b"]), per_base=True)
+    series = model.embed(pd.Series(texts, index=["a", "b"]), pool="base")
     assert list(series.index) == ["a", "b"]
     np.testing.assert_array_equal(series["b"], found[1])
 
@@ -576,19 +576,19 @@ def test_embeddings_against_the_encoder(promoter: Any) -> None:
     row = torch.tensor([[promoter.tokenizer.cls_id, *ids, promoter.tokenizer.sep_id]])
     with torch.inference_mode():
         hidden = promoter.network.encoder(row, torch.tensor([row.shape[1]]))[0]
-    found = promoter.embed(text, per_base=True, device="cpu")[0]
+    found = promoter.embed(text, pool="base", device="cpu")[0]
     for place in range(50):
         token = int(np.searchsorted(offsets, place, side="right")) - 1
         np.testing.assert_allclose(found[place], hidden[1 + token], atol=1e-5, rtol=1e-5)
-    cls, mean = (promoter.embed([text, "ACGT" * 12], pooling=pooling)[0] for pooling in ("cls", "mean"))
+    cls, mean = (promoter.embed([text, "ACGT" * 12], pool=pool)[0] for pool in ("cls", "mean"))
     np.testing.assert_allclose([cls, mean], [hidden[0], hidden.mean(0)], atol=1e-5)
 
 
 def test_what_per_base_cannot_do_says_so(promoter: Any) -> None:
     with fails(UsageError):
-        promoter.embed(["ACGT", random_dna(2000, 1)], per_base=True)
+        promoter.embed(["ACGT", random_dna(2000, 1)], pool="base")
     with fails(UsageError):
-        promoter.embed("ACGT", per_base=True, pooling="cls")
+        promoter.embed("ACGT", pool="base", layer=9)
 
 
 def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path) -> None:

@@ -330,7 +330,11 @@ def test_a_window_has_the_same_bits_in_any_company(wide: Path, name: str) -> Non
     if isinstance(model, LoadedChromatinModel):
         methods += [partial(model.window_probabilities, center_fraction=1.0)]
     else:
-        methods += [model.embed, partial(model.embed, pooling="cls")]
+        methods += [
+            model.embed,
+            partial(model.embed, pool="cls"),
+            partial(model.embed, pool="max", layer="all"),
+        ]
     rng = np.random.default_rng(1)
     for method in methods:
         with cpu_threads(1):

@@ -21,10 +21,10 @@ from bigbird_dna.data.chromatin import sample
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.model.batching import bin_rows, centered_bins, window_rows
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.kmers import attach_tokenizer
-from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.comparators.interface import DYADS, GC, NEAREST, PROBE, Comparator, ComparatorRequest
 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time

@@ -13,8 +13,8 @@ from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import AlignedPredictions
 from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import Probed, probe_promoters, probe_report
 from tests.cli.command import Run
 from tests.papers.comparators.test_known_differences import write_language_model
