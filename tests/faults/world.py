@@ -70,6 +70,7 @@ def make_world(home: Path) -> World:
     (world / "simulated/promoters.fa").write_text("".join(records))
     run(world, "experiment run windows", "experiment run data", "experiment run")
     run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
+    run(world, "finetune-sequences --pretrained")
     run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     (world / "shelf/models/toy").mkdir(parents=True)

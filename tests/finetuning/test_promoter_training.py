@@ -167,7 +167,6 @@ def test_shuffled_labels_end_at_chance(tiny_config: Path, model: Path, tmp_path:
     [
         (["--negative-set", "easy", *sets(RANDOM)], BigBirdDnaError, "easy"),
         (["--pretrained", "nowhere"], ModelError, "nowhere"),
-        (["--pretrained", "MODEL"], ModelError, "promoter"),
         (["--reference", "no.fa"], BigBirdDnaError, "no.fa"),
         (["--device", "tpu"], BigBirdDnaError, "tpu"),
         (["--set", "promoters.training.stepz=3"], ConfigError, "stepz"),
