@@ -22,7 +22,7 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
 
 @runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
-    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird model."),
+    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird or ModernBERT model."),
     output: Path = argument("Model directory to write.", "MODEL_DIR"),
     compatibility: str = option(
         "huggingface",
@@ -33,11 +33,11 @@ def import_hf(
         None, "FILE", "tokenizer.json or SentencePiece model that replaces the one in DIRECTORY."
     ),
 ) -> None:
-    """Convert a HuggingFace BigBird checkpoint to a model directory.
+    """Convert a HuggingFace checkpoint to a model directory.
 
     Supported are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
-    BigBirdForQuestionAnswering and BigBirdModel, as safetensors or PyTorch files. Code in the checkpoint is
-    not executed.
+    BigBirdForQuestionAnswering, BigBirdModel, ModernBertForMaskedLM and ModernBertModel, as safetensors or
+    PyTorch files. Code in the checkpoint is not executed.
 
     Example: bigbird-dna import-hf bigbird-roberta-base models/bigbird
     """

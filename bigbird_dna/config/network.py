@@ -83,9 +83,30 @@ class EncoderConfig(Section):
         "reversible layers, whose inputs are recomputed from outputs in the backward pass: memory is "
         "independent of the number of layers; a different model",
     )
+    norm: Annotated[Literal["post", "pre"], DEFAULT_OMITTED] = field(
+        "post",
+        "post: LayerNorm after each residual, as published; pre: before each part of a layer, and after the "
+        "last layer, as in ModernBERT",
+    )
+    feed_forward: Annotated[Literal["plain", "gated"], DEFAULT_OMITTED] = field(
+        "plain", "gated: the activation is multiplied by a second projection, as in ModernBERT"
+    )
+    local_window: Annotated[int, DEFAULT_OMITTED] = field(
+        0, "tokens on each side that local layers attend to, in ModernBERT; 0: no local layers", ge=0
+    )
+    global_every: Annotated[int, DEFAULT_OMITTED] = field(
+        3, "with local_window: the first layer and every n-th one after it attend to all tokens", ge=1
+    )
+    local_rotary_base: Annotated[float, DEFAULT_OMITTED] = field(
+        10_000.0, "with local_window: rotary_base of local layers", gt=1
+    )
     gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer attends to a window of tokens only."""
+        return self.local_window > 0 and layer % self.global_every > 0
 
     def check_pooling(self, pooling: str, section: str) -> None:
         """`ConfigError` for pooling of the first token with causal attention."""
@@ -161,6 +182,10 @@ class EncoderConfig(Section):
             yield "relative_max_distance needs attention bigbird"
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
             yield "reversible cannot be combined with compatibility huggingface or gradient_checkpointing"
+        if self.norm == "pre" and (self.reversible or self.compatibility != "none"):
+            yield "norm pre cannot be combined with reversible or compatibility huggingface"
+        if self.local_window and (self.attention != "full" or self.causal or self.relative_max_distance):
+            yield "local_window needs attention full, without causal"
         if self.position_encoding != "learned" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
 
@@ -169,6 +194,8 @@ class EncoderConfig(Section):
             yield "causal: attention bigbird_etc has no causal form: its global tokens attend to all tokens"
         if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
             yield f"causal: attention {self.attention} has no causal form: outputs depend on later tokens"
+        if self.norm == "pre":
+            yield "causal: norm must be post: generation needs LayerNorm after attention"
         if self.num_global_tokens:
             yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
         if self.convolution:

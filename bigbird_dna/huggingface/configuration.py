@@ -1,29 +1,25 @@
-"""Conversion between HuggingFace BigBird's `config.json` and `EncoderConfig`.
+"""Conversion between HuggingFace's `config.json` of BigBird, or ModernBERT, and `EncoderConfig`.
 
 Some features have no counterpart. HuggingFace's BigBird has no causal or decoder mode here, no rotary
 positions and no extra global tokens. Its block-sparse attention has two global and three window blocks, and
 no dropout of attention probabilities. `compatibility: huggingface` reproduces its evaluation.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal
 
-import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, first_fault, shortened
-from bigbird_dna.huggingface.tensors import StoredTensor
-from bigbird_dna.model.settings import Task
-from bigbird_dna.model.weights import check_finite
 
 Compatibility = Literal["huggingface", "none"]
-MODEL_TYPE = "big_bird"
+MODEL_TYPE, MODERN_TYPE = "big_bird", "modernbert"
+OWN_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
 
+Fields = tuple[tuple[str, str, Any], ...]
 # This package's field, HuggingFace's key, and the default for a missing key.
-_FIELDS: tuple[tuple[str, str, Any], ...] = (
+_FIELDS: Fields = (
     ("vocabulary", "vocab_size", 50358),
     ("layers", "num_hidden_layers", 12),
     ("hidden", "hidden_size", 768),
@@ -39,6 +35,22 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("attention", "attention_type", "block_sparse"),
     ("block_size", "block_size", 64),
     ("random_blocks", "num_random_blocks", 3),
+)
+_MODERN_FIELDS: Fields = (
+    ("vocabulary", "vocab_size", 50368),
+    ("layers", "num_hidden_layers", 22),
+    ("hidden", "hidden_size", 768),
+    ("heads", "num_attention_heads", 12),
+    ("intermediate", "intermediate_size", 1152),
+    ("max_length", "max_position_embeddings", 8192),
+    ("dropout", "mlp_dropout", 0.0),
+    ("attention_dropout", "attention_dropout", 0.0),
+    ("activation", "hidden_activation", "gelu"),
+    ("layer_norm_epsilon", "norm_eps", 1e-5),
+    ("rotary_base", "global_rope_theta", 160_000.0),
+    ("local_rotary_base", "local_rope_theta", 10_000.0),
+    ("local_window", "local_attention", 128),
+    ("global_every", "global_attn_every_n_layers", 3),
 )
 # Upper limits for values in a file: far above any model's, but small enough for comparison with its tensors.
 _MOST = {"layers": 1000, "random_blocks": 1000, "block_size": 1 << 16}
@@ -62,8 +74,11 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
     With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
     with "none", random blocks are drawn as in the paper. `ModelError` names `source` and an unsupported key.
     """
+    if values.get("model_type") == MODERN_TYPE:
+        return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
-        raise ModelError(f"{source}: model_type {_quoted(values.get('model_type'))}, expected {MODEL_TYPE!r}")
+        found = _quoted(values.get("model_type"))
+        raise ModelError(f"{source}: model_type {found}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}")
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):
             raise ModelError(f"{source}: {key} is set: decoders are not supported")
@@ -83,7 +98,13 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
     sparse = fields["attention"] == "bigbird"
     if sparse:
         fields["attention_dropout"] = 0.0  # as in HuggingFace
-    for field, key, _ in _FIELDS:
+    others = {"global_blocks": 2, "window_blocks": 3, "compatibility": compatibility if sparse else "none"}
+    return _checked(fields, _FIELDS, others, source)
+
+
+def _checked(fields: dict[str, Any], table: Fields, others: Mapping[str, Any], source: str) -> EncoderConfig:
+    """The encoder with the values `fields` of a file, whose keys are in `table`, and `others`."""
+    for field, key, _ in table:
         most = _MOST.get(field, _MOST_OF_OTHERS)
         if isinstance(fields[field], int | float) and fields[field] > most:
             raise ModelError(f"{source}: {key} {_quoted(fields[field])}: must be at most {most:,}")
@@ -91,13 +112,41 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
         if type(fields[field]) is int:
             fields[field] = float(fields[field])
     try:
-        return EncoderConfig(
-            **fields, global_blocks=2, window_blocks=3, compatibility=compatibility if sparse else "none"
-        )
+        return EncoderConfig(**fields, **others)
     except ValidationError as error:
         fault = first_fault(error)
-        key = {field: key for field, key, _ in _FIELDS}.get(fault.key, fault.key)
+        key = {field: key for field, key, _ in table}.get(fault.key, fault.key)
         raise ModelError(f"{source}: {key and f'{key}: '}{fault.reason}") from None
+
+
+def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
+    """The encoder described by ModernBERT's `config.json` of any version of HuggingFace's library."""
+    fields = {field: values.get(key, default) for field, key, default in _MODERN_FIELDS}
+    layers = fields["layers"] if type(fields["layers"]) is int else 0
+    if (types := values.get("layer_types")) is not None:
+        wide = [number for number, kind in enumerate(types) if kind == "full_attention"]
+        every = wide[1] if len(wide) > 1 else max(layers, 1)
+        if wide != [*range(0, layers, every)] or len(types) != layers:
+            raise ModelError(f"{source}: layer_types {_quoted(types)}: not every n-th layer, from the first")
+        fields["global_every"] = every
+    for kind, field in (("full_attention", "rotary_base"), ("sliding_attention", "local_rotary_base")):
+        own = (values.get("rope_parameters") or {}).get(kind) or {}
+        if own.get("rope_type", "default") != "default":
+            raise ModelError(f"{source}: rope_type {_quoted(own['rope_type'])} is not supported")
+        fields[field] = own.get("rope_theta", fields[field])
+    if not isinstance(fields["activation"], str) or fields["activation"] not in _ACTIVATIONS:
+        found = _quoted(fields["activation"])
+        raise ModelError(f"{source}: hidden_activation {found} must be one of {', '.join(_ACTIVATIONS)}")
+    if values.get("classifier_activation", fields["activation"]) != fields["activation"]:
+        raise ModelError(f"{source}: classifier_activation differs from hidden_activation")
+    fields["activation"] = _ACTIVATIONS[fields["activation"]]
+    if type(fields["local_window"]) is int:
+        fields["local_window"] //= 2  # on each side
+    for field in ("rotary_base", "local_rotary_base"):
+        if type(fields[field]) is int:
+            fields[field] = float(fields[field])
+    others = {"attention": "full", "position_encoding": "rotary", "norm": "pre", "feed_forward": "gated"}
+    return _checked(fields, _MODERN_FIELDS, {**others, "segments": 1}, source)
 
 
 def _quoted(value: Any) -> str:
@@ -151,6 +200,9 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
         "convolution": 0,
         "kmers": 0,
         "reversible": False,
+        "norm": "post",
+        "feed_forward": "plain",
+        "local_window": 0,
     }
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}
@@ -160,181 +212,3 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
         found = getattr(config, field)
         if found != value:
             raise ModelError(f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}")
-
-
-# Names of BigBird's weights in this package and in HuggingFace's checkpoints, and the required tensor shapes.
-
-
-OWN_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
-UNUSED_FILE = "huggingface.safetensors"  # file of an imported model: weights that no head uses
-
-_EMBEDDINGS = {
-    "token": "word_embeddings",
-    "position": "position_embeddings",
-    "segment": "token_type_embeddings",
-    "norm": "LayerNorm",
-}
-_LAYER = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "attention_output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-    "output_norm": "output.LayerNorm",
-}
-
-
-class Architecture(NamedTuple):
-    """A HuggingFace class, its task in this package, and the names of its head's parts."""
-
-    name: str
-    task: Task
-    head: dict[str, str]
-    prefix: str = "bert."  # prefix of the encoder's tensors
-
-
-_MASKED_TOKENS = {
-    "masked_tokens.dense": "cls.predictions.transform.dense",
-    "masked_tokens.norm": "cls.predictions.transform.LayerNorm",
-    "masked_tokens": "cls.predictions",
-}
-ARCHITECTURES = {
-    architecture.name: architecture
-    for architecture in (
-        Architecture(
-            "BigBirdForPreTraining",
-            "pretraining",
-            {
-                **_MASKED_TOKENS,
-                "next_sentence.pooler": "bert.pooler",
-                "next_sentence.output": "cls.seq_relationship",
-            },
-        ),
-        Architecture("BigBirdForMaskedLM", "pretraining", _MASKED_TOKENS),
-        Architecture(
-            "BigBirdForSequenceClassification",
-            "classification",
-            {"dense": "classifier.dense", "output": "classifier.out_proj"},
-        ),
-        Architecture(
-            "BigBirdForQuestionAnswering",
-            "question-answering",
-            {
-                "intermediate": "qa_classifier.intermediate.dense",
-                "output": "qa_classifier.output.dense",
-                "norm": "qa_classifier.output.LayerNorm",
-                "spans": "qa_classifier.qa_outputs",
-            },
-        ),
-        Architecture("BigBirdModel", "encoder", {}, prefix=""),
-    )
-}
-
-# Alternative names of the same tensor; current HuggingFace versions write the first one.
-TIED = (
-    ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
-    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
-)
-
-
-def huggingface_name(name: str, architecture: Architecture) -> str | None:
-    """HuggingFace's name of the tensor called `name` in this package; None if it has none."""
-    part, _, kind = name.rpartition(".")
-    first, _, rest = part.partition(".")
-    if first != "encoder":
-        return f"{architecture.head[part]}.{kind}" if part in architecture.head else None
-    group, _, rest = rest.partition(".")
-    if group == "embeddings" and rest in _EMBEDDINGS:
-        return f"{architecture.prefix}embeddings.{_EMBEDDINGS[rest]}.{kind}"
-    index, _, rest = rest.partition(".")
-    if group == "layers" and rest in _LAYER:
-        return f"{architecture.prefix}encoder.layer.{index}.{_LAYER[rest]}.{kind}"
-    return None
-
-
-def pooler_shapes(architecture: Architecture, hidden: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the [CLS] projection, which most checkpoints contain and only the next-sentence head uses."""
-    own = f"{architecture.prefix}pooler"
-    return {f"{own}.weight": (hidden, hidden), f"{own}.bias": (hidden,)}
-
-
-def is_buffer(name: str) -> bool:
-    """Whether a tensor of older checkpoints is redundant, as it follows from the configuration."""
-    return name.endswith(("embeddings.position_ids", "embeddings.token_type_ids"))
-
-
-def is_attention_bias(name: str) -> bool:
-    """Whether a tensor (name in either format) is a bias that checkpoints with `use_bias: false` lack."""
-    return name.endswith(("query.bias", "key.bias", "value.bias"))
-
-
-def check_sizes(
-    tensors: Mapping[str, StoredTensor], config: EncoderConfig, architecture: Architecture, directory: Path
-) -> None:
-    """`ModelError` unless the encoder's sizes match its embeddings and its layers are complete."""
-    for part, rows in (
-        *(("token", config.vocabulary), ("position", config.max_length)),
-        ("segment", config.segments),
-    ):
-        theirs = their_name(f"encoder.embeddings.{part}.weight", architecture)
-        check_tensor(tensors, theirs, (rows, config.hidden), directory)
-    for layer in range(config.layers):
-        theirs = their_name(f"encoder.layers.{layer}.query.weight", architecture)
-        check_tensor(tensors, theirs, (config.hidden, config.hidden), directory)
-
-
-def read_weights(
-    tensors: Mapping[str, StoredTensor],
-    network: Mapping[str, Tensor],
-    named: Callable[[str], str],
-    optional: Callable[[str], bool],
-    owner: str,
-    directory: Path,
-    unused: Mapping[str, tuple[int, ...]] | None = None,
-) -> dict[str, Tensor]:
-    """Weights with the shapes of a `network`, by this package's names; `named` maps to checkpoint names.
-
-    `ModelError` for a tensor that is missing, unexpected, of another shape, not floating point or not finite.
-    `optional` tensors (checkpoint names) are zero if missing; others than these must be in `unused`.
-    """
-    names, unused = {name: named(name) for name in network}, unused or {}
-    shapes = {name: tuple(like.shape) for name, like in network.items()}
-    for name, theirs in names.items():
-        if theirs in tensors or not optional(theirs):
-            check_tensor(tensors, theirs, shapes[name], directory)
-    for name in sorted(tensors.keys() - {*names.values()}):
-        if name not in unused:
-            found = shortened(repr(name))
-            raise ModelError(f"{directory}: unexpected tensor {found}, not part of {owner}")
-        check_tensor(tensors, name, unused[name], directory)
-    weights = {}
-    for name, theirs in names.items():
-        there = tensors.get(theirs)
-        weights[name] = torch.zeros(shapes[name]) if there is None else there.read().float()
-        check_finite(weights[name], theirs, directory)
-    return weights
-
-
-def their_name(name: str, architecture: Architecture) -> str:
-    """`huggingface_name` of a tensor that has one."""
-    theirs = huggingface_name(name, architecture)
-    assert theirs is not None, name
-    return theirs
-
-
-def check_tensor(
-    tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path
-) -> None:
-    """`ModelError` unless a checkpoint has a floating-point tensor of this name and shape."""
-    if name not in tensors:
-        raise ModelError(f"{directory}: tensor {name!r} is missing")
-    found = tensors[name]
-    if found.shape != shape:
-        raise ModelError(
-            f"{directory}: tensor {name!r} has shape {shortened(str(found.shape))}, "
-            f"config.json specifies {shape}"
-        )
-    if found.dtype is None:
-        raise ModelError(f"{directory}: tensor {name!r} has an unsupported type; expected floating point")

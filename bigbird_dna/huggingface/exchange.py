@@ -1,4 +1,4 @@
-"""Import HuggingFace BigBird checkpoints as models, and export models as checkpoints.
+"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
 
 An imported model stores in `settings.huggingface` what its network does not need: the original `config.json`,
 the architecture, the names under which tied tensors were stored, and the type of the values. The file
@@ -24,21 +24,21 @@ from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory, write
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
 from bigbird_dna.errors import ModelError, error_text, shortened
-from bigbird_dna.huggingface.configuration import (
+from bigbird_dna.huggingface.configuration import OWN_KEY, Compatibility, encoder_config, huggingface_config
+from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
-    OWN_KEY,
+    BIGBIRD,
     TIED,
     UNUSED_FILE,
     Architecture,
-    Compatibility,
     check_sizes,
-    encoder_config,
-    huggingface_config,
     huggingface_name,
     is_attention_bias,
     is_buffer,
+    may_be_missing,
     pooler_shapes,
     read_weights,
+    split_tensors,
     their_name,
 )
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
@@ -80,7 +80,8 @@ def import_huggingface(
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
-    tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
+    stored = split_tensors(read_tensors(directory), architecture.family)
+    tensors = {name: t for name, t in stored.items() if not is_buffer(name)}
     tied = join_tied(tensors, TIED, directory)
     # config.json is not trusted: its sizes are compared with the tensors' before anything is built.
     check_sizes(tensors, config, architecture, directory)
@@ -91,7 +92,7 @@ def import_huggingface(
         tensors,
         network.state_dict(),
         partial(their_name, architecture=architecture),
-        lambda theirs: not values.get("use_bias", True) and is_attention_bias(theirs),
+        partial(may_be_missing, values=values),
         architecture.name,
         directory,
         pooler_shapes(architecture, config.hidden),
@@ -106,7 +107,9 @@ def import_huggingface(
             "dtype": kinds.pop() if len(kinds) == 1 else "float32",
         }
     }
-    model = make_model(network.eval(), pieces, config, settings.model_copy(update=remembered), output)
+    if architecture.family is BIGBIRD:  # others are not exported
+        settings = settings.model_copy(update=remembered)
+    model = make_model(network.eval(), pieces, config, settings, output)
     with scratch_directory() as spool, full_disk_reported(spool, spool):
         extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
         for file in extra.values():

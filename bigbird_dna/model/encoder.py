@@ -68,10 +68,12 @@ class Layer(nn.Module):
         self.key = nn.Linear(hidden, hidden) if has_keys(config) else None
         self.value = nn.Linear(hidden, hidden)
         self.attention_output = nn.Linear(hidden, hidden)
-        self.attention_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
-        self.intermediate = nn.Linear(hidden, config.intermediate or 4 * hidden)
+        self.pre_norm, self.gated = config.norm == "pre", config.feed_forward == "gated"
+        self.attention_norm: nn.Module = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
+        width = config.intermediate or 4 * hidden
+        self.intermediate = nn.Linear(hidden, 2 * width if self.gated else width)
         self.activation = config.activation
-        self.output = nn.Linear(config.intermediate or 4 * hidden, hidden)
+        self.output = nn.Linear(width, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_max_distance
@@ -94,7 +96,7 @@ class Layer(nn.Module):
         `turns` are the angles of rotary positions, None for learned positions. `owners` (B, L) is the extra
         global token that owns each token (see `RelativeKeys`). Tokens include the extra global tokens.
         """
-        context = self.attended(x, lengths, turns, owners)
+        context = self.attended(self.attention_norm(x) if self.pre_norm else x, lengths, turns, owners)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._around_attention()[1](x, context)
         if x.shape[0] * x.shape[1] * self.intermediate.out_features <= inner_bound(x):
@@ -185,17 +187,20 @@ class Layer(nn.Module):
     def after_attention(self, x: Tensor, context: Tensor) -> Tensor:
         """The token-wise part of a layer: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
+        if self.pre_norm:
+            x = self.dropout(self.attention_output(context), x)
+            return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
         x = self.attention_norm(self.dropout(self.attention_output(context), x))
         return self.output_norm(self.dropout(self.inner(x), x))  # type: ignore[no-any-return]
 
     def inner(self, x: Tensor) -> Tensor:
         """The feed-forward part alone, (B, L, D) → (B, L, D)."""
-        inner = self.intermediate(x)  # (B, L, I)
+        inner, *gates = self.intermediate(x).chunk(1 + self.gated, dim=-1)  # (B, L, I) each
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:
             inner = infer_activation(self.activation, inner)
-        return self.output(inner)  # type: ignore[no-any-return]
+        return self.output(inner * gates[0] if gates else inner)  # type: ignore[no-any-return]
 
 
 class Encoder(nn.Module):
@@ -220,8 +225,11 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
+        if config.norm == "pre":
+            layers[0].attention_norm = nn.Identity()  # the embeddings are normalized
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
+        final = config.reversible or config.norm == "pre"
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if final else None
         self.packed: PackedLayers | None = None  # see `prepared`
         initialize(self, config.hidden)
         if self.embeddings.position is not None:
@@ -297,21 +305,28 @@ class Encoder(nn.Module):
         turns = self._turns(x, ids)
         packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
         if visit is not None:
-            visit(x[:, extra:])
+            visit(self._finished(x)[:, extra:])
         elif packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
             return HiddenStates(x[:, :extra], x[:, extra:])
-        if self.norm is not None:
+        if self.norm is not None and self.config.reversible:
             x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
             return HiddenStates(x[:, :extra], x[:, extra:])
-        for layer in self.layers:
+        local_turns = self._turns(x, ids, self.config.local_rotary_base) if self.config.local_window else None
+        for number, layer in enumerate(self.layers):
+            given_turns = local_turns if self.config.is_local(number) else turns
             if self.config.gradient_checkpointing and self.training:
-                x = self._recomputed(layer, x, lengths, turns, owners)
+                x = self._recomputed(layer, x, lengths, given_turns, owners)
             else:
-                x = layer(x, lengths, turns, owners)
+                x = layer(x, lengths, given_turns, owners)
             if visit is not None:
-                visit(x[:, extra:])
+                visit(self._finished(x)[:, extra:])
+        x = self._finished(x)
         return HiddenStates(x[:, :extra], x[:, extra:])
+
+    def _finished(self, x: Tensor) -> Tensor:
+        """Hidden states after a layer, normalized if those of the last layer are."""
+        return x if self.norm is None or self.config.reversible else self.norm(x)
 
     def up_to(self, layers: int) -> "Encoder":
         """The encoder that ends after its first `layers` layers, with the same weights."""
@@ -325,21 +340,26 @@ class Encoder(nn.Module):
         contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
-    def turns(self, tokens: int, device: torch.device, ids: Tensor | None = None) -> Rotation | None:
-        """Rotation angles of `tokens` positions, or in bp those of `ids` (B, L); None for learned ones."""
+    def turns(
+        self, tokens: int, device: torch.device, ids: Tensor | None = None, base: float | None = None
+    ) -> Rotation | None:
+        """Rotation angles of `tokens` positions, or in bp those of `ids` (B, L); None for learned ones.
+
+        `base` is that of local layers; None: `rotary_base`.
+        """
         config = self.config
         if config.position_encoding == "learned":
             return None
-        options = config.hidden // config.heads, config.rotary_base, config.rotary_scale
+        options = config.hidden // config.heads, base or config.rotary_base, config.rotary_scale
         if self.embeddings.token_positions is None:
             return rotation(tokens, *options, device)
         assert ids is not None
         return rotation_at(self.embeddings.token_positions(ids)[:, None], *options)
 
-    def _turns(self, x: Tensor, ids: Tensor) -> Rotation | None:
+    def _turns(self, x: Tensor, ids: Tensor, base: float | None = None) -> Rotation | None:
         """Rotation angles of extra global tokens and tokens, embedded as `x` (B, G + L, D)."""
         extra = self.config.num_global_tokens
-        turns = self.turns(ids.shape[1], x.device, ids)
+        turns = self.turns(ids.shape[1], x.device, ids, base)
         if turns is None or not extra:
             return turns
         # Extra global tokens have no position and are not rotated.

@@ -193,6 +193,7 @@ def _packed(
     plain = (
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
+        and (config.norm, config.feed_forward, config.local_window) == ("post", "plain", 0)
         and not config.reversible
         and not config.causal
         and not config.num_global_tokens
@@ -208,6 +209,7 @@ def _packed(
         if not isinstance(layer, Layer) or layer._forward_hooks or layer._forward_pre_hooks:
             return None
         linears = (layer.attention_output, layer.intermediate, layer.output)
+        assert isinstance(layer.attention_norm, nn.LayerNorm)  # those before attention are not packed
         norms = (layer.attention_norm, layer.output_norm)
         pattern = None if config.attention == "full" else layer.pattern
         packed.append(PackedLayer(kernel, joined[layer], linears, norms, layer.heads, pattern, layer.index))

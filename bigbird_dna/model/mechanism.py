@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.pattern import GLOBAL, Pattern
+from bigbird_dna.attention.pattern import GLOBAL, WINDOW, Pattern
 from bigbird_dna.config import EncoderConfig, LayerShape, Mechanism, find_mechanism
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ModelError, UsageError
@@ -41,9 +41,12 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     `ValueError`: unknown name or options. `ModelError`: see `check_mechanism`, which is called for the first
     layer unless the network is built without values.
     """
+    shape = LayerShape(config.heads, config.hidden // config.heads, layer, config.causal)
+    if config.is_local(layer):
+        window = {"window": config.local_window, "dilation": 1, "global_tokens": 0}
+        return cast(nn.Module, find_mechanism("longformer").make(shape, window))
     if goes_by_pattern(config):
         return None
-    shape = LayerShape(config.heads, config.hidden // config.heads, layer, config.causal)
     named = find_mechanism(config.attention)
     mechanism = cast(nn.Module, named.make(shape, config.attention_options))
     if layer == 0 and torch.get_default_device().type != "meta":
@@ -121,12 +124,17 @@ def attention_graph(
     blocks = pattern.blocks(tokens + encoder.num_global_tokens)
     front = -(-encoder.num_global_tokens // encoder.block_size)
     kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
-    if encoder.attention != "full":
+    if encoder.is_local(layer):
+        near = -(-encoder.local_window // encoder.block_size)  # blocks within the window of some token
+        kinds[:] = WINDOW * (np.abs(np.subtract.outer(*[np.arange(blocks)] * 2)) <= near)
+    elif encoder.attention != "full":
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
     elif encoder.causal:
         kinds = np.tril(kinds)
     name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
-    name = name or encoder.attention.replace("_", " and ").capitalize()
+    name = (
+        "Local" if encoder.is_local(layer) else name or encoder.attention.replace("_", " and ").capitalize()
+    )
     return kinds, f"{name} attention, layer {layer}, {tokens:,} tokens"
 
 

@@ -100,17 +100,6 @@ def _to_past(
     return cache.attend(index, q, k, v, part.attention_dropout if part.training else 0.0)
 
 
-class PegasusLayer(Layer):
-    """An encoder layer with LayerNorm before its two parts."""
-
-    def forward(
-        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
-    ) -> Tensor:
-        context = self.attended(self.attention_norm(x), lengths, turns, owners)
-        x = self.dropout(self.attention_output(context.transpose(1, 2).flatten(2)), x)
-        return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
-
-
 class PegasusStack(nn.Module):
     """Embedded tokens (B, L, D), after `first` others, to hidden states; layers also receive `given`."""
 
@@ -173,7 +162,8 @@ class PegasusSummarizer(BeamDecoder):
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
-        layers = (PegasusLayer(config, index) for index in range(config.layers))
+        config = config.model_copy(update={"norm": "pre"})
+        layers = (Layer(config, index) for index in range(config.layers))
         own = (PegasusDecoderLayer(config, shape, index) for index in range(shape.layers))
         self.encoder, self.decoder = PegasusStack(config, layers), PegasusStack(config, own)
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.huggingface.configuration import Compatibility, check_tensor, encoder_config, read_weights
+from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.exchange import join_tied
+from bigbird_dna.huggingface.names import check_tensor, read_weights
 from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import make_model
