@@ -17,8 +17,8 @@ from benchmarks.counts import BACKWARD
 from benchmarks.options import BLOCKS, EncoderOptions
 from bigbird_dna.attention import Route
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
-from bigbird_dna.huggingface.configuration import (huggingface_config)
-from bigbird_dna.huggingface.names import (ARCHITECTURES, TIED, huggingface_name)
+from bigbird_dna.huggingface.configuration import huggingface_config
+from bigbird_dna.huggingface.names import ARCHITECTURES, TIED, huggingface_name
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.training.loop import make_optimizer
 

@@ -70,13 +70,7 @@ def import_huggingface(
     """
     check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
     path = directory / "config.json"
-    if not directory.is_dir():
-        raise ModelError(f"{directory}: checkpoint directory not found")
-    if not path.is_file():
-        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
-    values = read_mapping(path)
-    if "auto_map" in values:
-        log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
+    values = _description(path)
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
@@ -117,6 +111,18 @@ def import_huggingface(
         provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
         save(output, model, provenance, {}, extra)
     return model
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint's `config.json`."""
+    if not path.parent.is_dir():
+        raise ModelError(f"{path.parent}: checkpoint directory not found")
+    if not path.is_file():
+        raise ModelError(f"{path.parent}: not a checkpoint directory: config.json is missing")
+    values = read_mapping(path)
+    if "auto_map" in values:
+        log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
+    return values
 
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:

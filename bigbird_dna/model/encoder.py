@@ -312,17 +312,24 @@ class Encoder(nn.Module):
         if self.norm is not None and self.config.reversible:
             x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
             return HiddenStates(x[:, :extra], x[:, extra:])
-        local_turns = self._turns(x, ids, self.config.local_rotary_base) if self.config.local_window else None
-        for number, layer in enumerate(self.layers):
-            given_turns = local_turns if self.config.is_local(number) else turns
-            if self.config.gradient_checkpointing and self.training:
-                x = self._recomputed(layer, x, lengths, given_turns, owners)
-            else:
-                x = layer(x, lengths, given_turns, owners)
-            if visit is not None:
-                visit(self._finished(x)[:, extra:])
-        x = self._finished(x)
+        x = self._through_layers(x, ids, visit, (lengths, turns, owners))
         return HiddenStates(x[:, :extra], x[:, extra:])
+
+    def _through_layers(
+        self, x: Tensor, ids: Tensor, visit: Callable[[Tensor], None] | None, arguments: tuple[Any, ...]
+    ) -> Tensor:
+        """Hidden states after all layers; `arguments` are those of a layer that attends to all tokens."""
+        (lengths, turns, owners), config = arguments, self.config
+        nearby = self._turns(x, ids, config.local_rotary_base) if config.local_window else None
+        for number, layer in enumerate(self.layers):
+            own = nearby if config.is_local(number) else turns
+            if config.gradient_checkpointing and self.training:
+                x = self._recomputed(layer, x, lengths, own, owners)
+            else:
+                x = layer(x, lengths, own, owners)
+            if visit is not None:
+                visit(self._finished(x)[:, config.num_global_tokens :])
+        return self._finished(x)
 
     def _finished(self, x: Tensor) -> Tensor:
         """Hidden states after a layer, normalized if those of the last layer are."""
