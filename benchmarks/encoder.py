@@ -130,7 +130,7 @@ def make_network(case: Case, options: EncoderOptions) -> nn.Module:
         theirs: nn.Module = peer.BigBirdForMaskedLM(peer.BigBirdConfig(**values))
     architecture, weights = ARCHITECTURES["BigBirdForMaskedLM"], ours.state_dict()
     renamed = {str(huggingface_name(name, architecture)): weights[name] for name in weights}
-    renamed |= {second: renamed[first] for first, second in TIED}
+    renamed |= {second: renamed[first] for first, second in TIED if first in renamed}
     missing, unknown = theirs.load_state_dict(renamed, strict=False)
     if unknown or any("pooler" not in name for name in missing):
         raise ValueError(f"weights don't fit: {[*unknown, *missing][:3]}")
