@@ -147,7 +147,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         configured = self.run.encoder
         if start is None:
             return configured
-        changes = configured.model_dump(include={"gradient_checkpointing", "attention_backend"})
+        # How weights are computed is the configuration's, what determines them the model's.
+        changes = configured.model_dump(exclude={*configured.deciding()})
         if self.run.sequences.model.extend_positions is not None:
             changes["max_length"] = configured.max_length
         return start.config.model_copy(update=changes)

@@ -47,10 +47,8 @@ SAMPLED_BASES, SAMPLED_PARTS = 16_000_000, 64
 """Bases and parts of a larger training sequence from which its profile is made."""
 
 _BLOCK = 500  # 5-mers
-_SEGMENTS, _STEPS = (
-    10,
-    4,
-)  # fewest disjoint segments of an amount; starts of segments within the length of one
+_SEGMENTS = 10  # fewest disjoint segments of an amount
+_STEPS = 4  # starts of segments within the length of one
 _EXTREME = 4  # the quarter of all blocks with the lowest or highest GC content
 _DRAWS = 100  # random selections of blocks
 _DEVIATIONS = 4  # of distances above their mean: few segments have not the largest distance yet
@@ -281,9 +279,8 @@ def _blocks(sequences: Iterable[str]) -> Numbers:
     for number in range(0, len(blocks), 1024):
         some = blocks[number : number + 1024]
         places = np.arange(len(some))[:, None] * count + some
-        counts[number : number + 1024] = np.bincount(places.ravel(), minlength=len(some) * count).reshape(
-            -1, count
-        )
+        found_here = np.bincount(places.ravel(), minlength=len(some) * count)
+        counts[number : number + 1024] = found_here.reshape(-1, count)
     return counts
 
 

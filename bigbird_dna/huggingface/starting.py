@@ -1,7 +1,6 @@
 """The model that fine-tuning starts from, in place of pretraining: `pretraining.start_from`."""
 
 import json
-import shutil
 from pathlib import Path
 
 from bigbird_dna.config import Config, EncoderConfig
@@ -9,10 +8,10 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
-from bigbird_dna.genome.sources.inputs import locate
-from bigbird_dna.huggingface.configuration import encoder_config
+from bigbird_dna.genome.sources.inputs import locate, searched
+from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.exchange import import_huggingface
-from bigbird_dna.model.catalog import find_model, list_files, stored_name
+from bigbird_dna.model.catalog import copy_files, find_model, stored_name
 from bigbird_dna.model.directory import CONFIG, read_encoder_config
 from bigbird_dna.training.initialization import FREE, load_start
 
@@ -26,7 +25,7 @@ def find_start(config: Config) -> Path:
         raise ConfigError(f"{KEY} is null: no model to start from")
     path = find_model(locate(name, config.data_dir))
     if not path.is_dir():
-        where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
+        where = searched(config)
         raise ConfigError(f"{KEY}: {name!r} is not a directory {where}, nor the name of a bundled model")
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{KEY}: {path} is not the directory of a model: {CONFIG} is missing")
@@ -72,11 +71,15 @@ def _is_checkpoint(path: Path) -> bool:
     return "model_type" in read_mapping(path / CONFIG)
 
 
+def _compatibility(own: EncoderConfig) -> Compatibility:
+    """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
+    return own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
+
+
 def _read_encoder(path: Path, own: EncoderConfig) -> EncoderConfig:
     if not _is_checkpoint(path):
         return read_encoder_config(path)
-    kind = own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
-    return encoder_config(read_mapping(path / CONFIG), kind, str(path / CONFIG))
+    return encoder_config(read_mapping(path / CONFIG), _compatibility(own), str(path / CONFIG))
 
 
 def prepare_start(config: Config, output: Path) -> None:
@@ -87,12 +90,10 @@ def prepare_start(config: Config, output: Path) -> None:
     """
     path = find_start(config)
     if _is_checkpoint(path):
-        kind = with_start(config).encoder.compatibility
-        model = import_huggingface(path, output, kind)
+        model = import_huggingface(path, output, _compatibility(config.encoder))
     else:
         check_directory(output, [path])
         model = load_start(path)
         with atomic_directory(output) as directory:
-            for name in list_files(path):
-                shutil.copyfile(path / name, directory / name)
+            copy_files(path, directory)
     log(f"{output}: {path.name}, a {model.task} model of {model.parameters:,} parameters")

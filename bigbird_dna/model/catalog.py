@@ -163,6 +163,13 @@ def list_files(directory: Path) -> list[str]:
     return names
 
 
+def copy_files(path: Path, target: Path, *without: str) -> None:
+    """Copy the files of a model directory to another directory, except those named `without`."""
+    for name in list_files(path):
+        if name not in without:
+            shutil.copyfile(path / name, target / name)
+
+
 def find_target(given: Path, output: Path | None) -> Path:
     """The directory of a model to be changed; `UsageError` for a bundled model without `output`."""
     path = find_model(given)
@@ -181,9 +188,7 @@ def changed_file(path: Path, name: str, output: Path | None) -> Iterator[Path]:
             yield files / name
         return
     with atomic_directory(output) as directory:
-        for other in list_files(path):
-            if other != name:
-                shutil.copyfile(path / other, directory / other)
+        copy_files(path, directory, name)
         yield directory / name
 
 

@@ -121,9 +121,9 @@ def compare_experiment(
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.experiment import find_experiment, plan
+    from bigbird_dna.reporting.run_page import check_benchmarks
 
-    if benchmarks is not None and not benchmarks.is_dir():
-        raise UsageError(f"--benchmarks {benchmarks} must be a directory")
+    check_benchmarks(benchmarks)
     run, paths = opt.read_run(config, overrides)
     found = find_experiment(experiment)
     jobs = plan(found, run)

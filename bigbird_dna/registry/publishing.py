@@ -7,10 +7,10 @@ sparse files, are not unpacked.
 """
 
 import hashlib
-import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ from bigbird_dna.model.catalog import (
     FOLDER,
     NAME_RULE,
     PublishedModel,
+    copy_files,
     find_model,
     is_name,
     list_files,
@@ -168,12 +169,7 @@ def _copy_model(name: str, entry: PublishedModel, directory: Path, output: Path)
     files = {file: directory / file for file in list_files(directory)}
     if packed(name, files) != (entry.size, entry.sha256):
         raise ModelError(f"{directory}: damaged or changed: it differs from the model {name!r} in the list")
-
-    def fill(target: Path) -> None:
-        for file, path in files.items():
-            shutil.copyfile(path, target / file)
-
-    _install(name, entry, output, fill)
+    _install(name, entry, output, partial(copy_files, directory))
 
 
 def _download(name: str, entry: PublishedModel, output: Path, limits: Limits) -> None:

@@ -48,6 +48,12 @@ class _ShownItem(NamedTuple):
     paragraphs: tuple[str, ...] = ()
 
 
+def check_benchmarks(directory: Path | None) -> None:
+    """`UsageError` if the directory of Snakemake's benchmark files is not a directory."""
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"--benchmarks {directory} must be a directory")
+
+
 def run_report(
     config: Config,
     paths: Sequence[Path],
@@ -61,8 +67,7 @@ def run_report(
     `benchmarks` is the directory of Snakemake's tables of the time of each step, `start` the model that
     fine-tuning started from, in place of pretraining. `UsageError` for an unknown file name.
     """
-    if benchmarks is not None and not benchmarks.is_dir():
-        raise UsageError(f"--benchmarks {benchmarks} must be a directory")
+    check_benchmarks(benchmarks)
     known = [item.name for items in PARTS.values() for item in items]
     found: dict[str, Path] = {}
     for path in paths:

@@ -49,7 +49,6 @@ class Adaptation:
     """The trained part of a network: everything outside its encoders, and updates of their matrices."""
 
     network: nn.Module
-    lora: LoraConfig | None  # None: frozen encoders
     updates: dict[str, LowRank] = field(default_factory=dict)  # by name of the matrix
     trained: int = 0  # number of trained parameters
 
@@ -61,14 +60,13 @@ class Adaptation:
         self.network.requires_grad_(True)
 
     def save(self, path: Path, *more: str) -> None:
-        """Write the trained tensors of the merged network, and the encoder's tensors whose names end in
-        `more`."""
+        """Write the merged network's trained tensors, and encoder tensors whose names end in `more`."""
         state = self.network.state_dict()
         fixed = tuple(f"{name}." for name in _encoders(self.network))
         kept = {name: t for name, t in state.items() if not name.startswith(fixed) or name.endswith(more)}
         for name, update in self.updates.items():
             kept |= {f"{name}{_A}": update.a.detach(), f"{name}{_B}": update.b.detach()}
-        scale = self.lora.alpha / self.lora.rank if self.lora else 0.0
+        scale = next((update.scale for update in self.updates.values()), 0.0)
         save_file(
             {name: t.cpu().clone(memory_format=torch.contiguous_format) for name, t in kept.items()},
             path,
@@ -81,10 +79,10 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
     """Fix the encoders of a network as configured, with updates of their matrices; None: all is trained."""
     if config.adapt == "full":
         return None
-    found = Adaptation(network, config.lora if config.adapt == "lora" else None)
+    found = Adaptation(network)
     for prefix, encoder in _encoders(network).items():
         encoder.requires_grad_(False)
-        for number, layer in enumerate(encoder.layers if found.lora else ()):
+        for number, layer in enumerate(encoder.layers if config.adapt == "lora" else ()):
             for matrix in config.lora.matrices:
                 linear = getattr(layer, matrix)
                 if linear is None:  # a mechanism whose keys are its queries

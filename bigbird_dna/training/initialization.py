@@ -12,7 +12,6 @@ import pandas as pd
 from torch import nn
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
-from bigbird_dna.calibration.maps import Calibration
 from bigbird_dna.config import (
     ChromatinConfig,
     Config,
@@ -76,12 +75,12 @@ class Initialization(NamedTuple):
 
     def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
         """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
-        found = {
+        origin = read_provenance(self.model.path) if self.model and self.model.path else {}
+        return {
             "pretrained_sha256": self.sha256,
             "held_out_contigs_seen_in_pretraining": None if leaked is None else list(leaked),
+            **{key: came for key, came in origin.items() if key == "imported_from"},
         }
-        origin = read_provenance(self.model.path) if self.model and self.model.path else {}
-        return found | {key: origin[key] for key in ("imported_from",) if key in origin}
 
     def seen(self, held_out: pd.DataFrame) -> list[str] | None:
         """Contigs, or named regions of split contigs, in the pretrained model's recorded training data that
@@ -188,21 +187,12 @@ class FinetuningTask(ModelTask[M]):
             log(f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained")
         return found
 
-    def write_model(
-        self,
-        directory: Path,
-        trained: TrainingResult[nn.Module],
-        provenance: dict[str, Any],
-        metrics: dict[str, Any],
-        calibration: Calibration | None = None,
-        profile: TrainingProfile | None = None,
-    ) -> None:
-        """Write also the trained tensors alone, if they are few and the initial model is known."""
+    def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
+        """Write the trained tensors alone, if they are few and the initial model is known."""
         if trained.adaptation is not None and self.start.model is not None:
             # Positions that were added to the initial model are not in it.
             table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
             trained.adaptation.save(directory / ADAPTER, *table)
-        super().write_model(directory, trained, provenance, metrics, calibration, profile)
 
     @property
     def encoder(self) -> EncoderConfig:

@@ -133,10 +133,7 @@ def _distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
     places = {name: _PLACE.search(name) for name in names}
     last = max((int(place[1] or 0) for place in places.values() if place), default=0)
-    return {
-        name: 0 if place is None else last + 2 - (int(place[1]) + 1 if place[1] else 0)
-        for name, place in places.items()
-    }
+    return {name: last + 1 - int(place[1] or -1) if place else 0 for name, place in places.items()}
 
 
 _PLACE = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")

@@ -7,6 +7,7 @@ float32. Left out are the head, temporary results, and what Python and its libra
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,8 @@ from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import expected_bases
 from bigbird_dna.model.weights import shapes_only
 from bigbird_dna.training.adapters import adapt
+from bigbird_dna.training.checkpoints import fresh_moments
+from bigbird_dna.training.loop import make_optimizer
 
 _FLOAT = 4  # bytes
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]
@@ -109,11 +112,10 @@ def _network(encoder: EncoderConfig, training: TrainingConfig) -> nn.Module:
 
 
 def _moments(network: nn.Module, training: TrainingConfig) -> int:
-    """Numbers in the optimizer's state."""
-    shapes = [one.shape for one in network.parameters() if one.requires_grad]
-    if training.optimizer.method == "adamw":
-        return 2 * sum(shape.numel() for shape in shapes)
-    return sum(shape.numel() if len(shape) < 2 else sum(shape[-2:]) for shape in shapes)
+    """Numbers in the optimizer's state, without its step counts; the network may have no values."""
+    optimizer = make_optimizer(network, training.optimizer)
+    states = (fresh_moments(optimizer, one).values() for one in network.parameters() if one.requires_grad)
+    return sum(state.numel() for state in chain(*states) if state.dim())
 
 
 def _kept(encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int) -> tuple[int, int]:

@@ -153,6 +153,9 @@ class ModelTask(Task[nn.Module, M]):
         """The trained network with its tokenizer."""
         return make_model(trained.network, self.tokenizer, self.encoder, self.settings)
 
+    def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
+        """Write further files of the model."""
+
     def write_model(
         self,
         directory: Path,
@@ -164,6 +167,7 @@ class ModelTask(Task[nn.Module, M]):
     ) -> None:
         """Write the model with its training log; `calibration` enables calibrated probabilities, `profile`
         the warning for dissimilar inputs."""
+        self.write_more(directory, trained)
         files, made = {LOG: trained.log}, self.model(trained)
         write_model(directory, made, provenance, metrics, files, calibration=calibration, profile=profile)
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,6 @@ LARGE: dict[str, Any] = {
 }
 SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse attention is full
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    yield
 
 
 @pytest.fixture(autouse=True, params=["compiled", "torch"])

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,6 @@ transformers = pytest.importorskip(
 )
 
 TOKENIZERS = ["t2t_1000h_multi_32k", "human_BPE_32k"]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    yield
 
 
 def checkpoint(

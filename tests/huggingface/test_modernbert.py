@@ -1,7 +1,6 @@
 """ModernBERT-like models of DNA against HuggingFace: local and global layers, gated feed-forward."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "biases": {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True},
     "every second": {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    yield
 
 
 def checkpoint(

@@ -163,6 +163,11 @@ def locate(name: str, data_dir: str | None) -> Path:
     return local if is_file(local) or is_directory(local) else Path(name)
 
 
+def searched(config: Config) -> str:
+    """Return where `locate` looks for the files of a configuration, for messages."""
+    return "here" if config.data_dir is None else f"in {config.data_dir} or here"
+
+
 def is_file(path: Path) -> bool:
     """Return whether a path is a file; False also if it cannot be accessed or is invalid."""
     return os.path.isfile(path)  # noqa: PTH113 - `Path.is_file` raises for some paths
@@ -335,8 +340,7 @@ def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
         found[role] = path = locate(name, config.data_dir)
         if not (is_file(path) or (role == "tracks" and is_directory(path))):
             kind = "file or folder" if role == "tracks" else "file"
-            where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
-            raise ConfigError(f"{key}: {name!r} is not a {kind} {where}{also}")
+            raise ConfigError(f"{key}: {name!r} is not a {kind} {searched(config)}{also}")
     return found
 
 
