@@ -103,7 +103,7 @@ def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.Data
                 _draw_reliability(axis, one, name, error)
             axis.set(xlabel="probability", ylabel="fraction of promoters")
             counts = f"n = {len(one.labels):,}"
-            square_panel(axis, one.negative_set, counts, "calibration error [95 % CI]")
+            square_panel(axis, f"{one.negative_set} negatives", counts, "calibration error [95 % CI]")
         save_figure(figure, path)
 
 

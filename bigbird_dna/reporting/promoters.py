@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bigbird_dna.config import control_name
 from bigbird_dna.data.predictions import (
     ALL,
-    COMPOSITION,
-    CONTROL,
-    KMER,
     MODEL,
-    NETWORK,
-    ORF,
-    POSITION,
     PROMOTER_BASELINES,
     AlignedPredictions,
     compare,
@@ -27,36 +20,16 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError
-from bigbird_dna.metrics.auroc import (
-    ENDS,
-    UNDEFINED,
-    Counts,
-    Steps,
-    auroc_difference,
-    precision_recall,
-    thin_curve,
-)
-from bigbird_dna.metrics.resampling import THRESHOLD, binary_metrics
+from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.calibration import (
     PROMOTER_CALIBRATION,
     promoter_calibration_figure,
     promoter_calibration_table,
     read_probabilities,
 )
-from bigbird_dna.reporting.result import (
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    PALE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    interval,
-    panels,
-    save_figure,
-    square_panel,
-)
+from bigbird_dna.reporting.predictors import draw_curves, draw_histograms, is_control, joined_controls
+from bigbird_dna.reporting.result import panels, save_figure
 
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES}
@@ -69,9 +42,6 @@ PROMOTERS = Schema.of(
 )
 
 _COUNTS = PROMOTERS.names[: PROMOTERS.names.index("auroc")]
-
-# Points per curve; the error is at most 1/250 of a panel, which is not visible.
-POINTS = 500
 
 
 def promoter_report(
@@ -125,21 +95,8 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
                 values += lead
             row = (comparison.negative_set, stratum, name, *values, note)
             (controls if is_control(name) else rows).append(row)
-        rows += [_joined(controls)] if len(controls) > 1 else controls
+        rows += joined_controls(controls, len(_COUNTS))
     return pd.DataFrame(rows, columns=PROMOTERS.names)
-
-
-def is_control(name: str) -> bool:
-    """Whether a predictor of a comparison is a model trained on shuffled labels."""
-    return name.split("-")[0] == CONTROL
-
-
-def _joined(controls: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The row of several controls on the same windows."""
-    first = controls[0]
-    estimates = np.array([row[len(_COUNTS) : -1] for row in controls], float)[:, ::3]
-    triples = np.stack([estimates.mean(0), estimates.min(0), estimates.max(0)], axis=1)
-    return (*first[: len(_COUNTS)], *triples.ravel(), f"range of {len(controls)} permutations")
 
 
 def _comparisons(
@@ -165,85 +122,22 @@ def _comparisons(
     return comparisons
 
 
-class _PlotStyle(NamedTuple):
-    label: str
-    color: str
-    dashes: str | tuple[int, tuple[int, ...]]
-
-
-STYLES = {
-    MODEL: _PlotStyle("model", BLUE, "-"),
-    NETWORK: _PlotStyle("network alone", SKY, (0, (8, 2))),
-    KMER: _PlotStyle("k-mer regression", VERMILION, (0, (5, 2))),
-    POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
-    ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),
-    COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
-    CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
-}
-
-
-def _style(name: str) -> str:
-    return CONTROL if is_control(name) else name
-
-
 def curves_figure(
     comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, area: str, path: Path
 ) -> None:
-    """Draw ROC or precision–recall curves, with a pale line for chance.
-
-    Legends contain the areas from the table of promoters.
-    """
+    """Draw the curves of each comparison, see `draw_curves`, with areas from the table of promoters."""
+    whole = table[table["stratum"] == ALL]
     with panels(1, len(comparisons), 4.1, 6.0) as (figure, axes):
-        for axis, comparison in zip(axes, comparisons, strict=True):
-            if area == "auroc":
-                axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-                axis.set(xlabel="false positive rate", ylabel="true positive rate")
-            else:
-                axis.axhline(comparison.labels.mean(), color=PALE, linewidth=1.2, zorder=1)
-                axis.set(xlabel="recall", ylabel="precision")
-            for curve, look in _curves(comparison, table, area):
-                if area == "auroc":
-                    axis.plot(*(curve.T / curve[-1][:, None]), **look)
-                else:
-                    axis.step(*precision_recall(curve), where="pre", **look)
-            positives, n = int(comparison.labels.sum()), len(comparison.labels)
-            counts = f"n = {positives:,} + {n - positives:,}"
-            square_panel(axis, comparison.negative_set, counts, f"{area.upper()} [95 % CI]")
+        for axis, one in zip(axes, comparisons, strict=True):
+            rows = whole[whole["negative_set"] == one.negative_set].set_index("model")
+            draw_curves(axis, one.labels, one.scores, rows, area, f"{one.negative_set} negatives")
         save_figure(figure, path)
 
 
 def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> None:
-    """Draw histograms of the model's probabilities for promoters and negatives; the line is the threshold."""
-    edges = np.linspace(0, 1, 41)
+    """Draw histograms of the model's probabilities for promoters and negatives."""
     with panels(1, len(comparisons), 4.1, 3.4) as (figure, axes):
-        for axis, comparison in zip(axes, comparisons, strict=True):
-            scores = comparison.scores[MODEL]
-            for label, name, color in ((0, "negatives", ORANGE), (1, "promoters", BLUE)):
-                chosen = scores[comparison.labels == label]
-                counts = np.histogram(chosen, edges)[0]
-                legend = f"{name} ({len(chosen):,})"
-                axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
-                axis.stairs(counts, edges, color=color, linewidth=1.4)
-            axis.axvline(THRESHOLD, color=GRAY, linewidth=1, linestyle=(0, (4, 3)))
-            axis.set(xlabel="model's probability", ylabel="windows", xlim=(0, 1))
-            axis.set_title(f"{comparison.negative_set} negatives")
-            axis.margins(y=0.3)
-            axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
+        for axis, one in zip(axes, comparisons, strict=True):
+            draw_histograms(axis, one.labels, one.scores[MODEL], "promoters", "windows")
+            axis.set_title(f"{one.negative_set} negatives")
         save_figure(figure, path)
-
-
-def _curves(
-    comparison: AlignedPredictions, table: pd.DataFrame, area: str
-) -> Iterator[tuple[Counts, dict[str, Any]]]:
-    """Yield corners and style of each predictor, in the order of `STYLES`; none if a class is missing."""
-    chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
-    rows = table[chosen].set_index("model")
-    several = sum(map(is_control, comparison.scores)) > 1
-    for name, scores in sorted(comparison.scores.items(), key=lambda one: [*STYLES].index(_style(one[0]))):
-        look = STYLES[_style(name)]
-        if steps := Steps.of_rows(comparison.labels, scores):
-            label = "_"  # of curves without their own line in the legend
-            if name in STYLES:
-                found = interval(*map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]]))
-                label = f"{look.label}  {found}{' range' if several and name == CONTROL else ''}"
-            yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}

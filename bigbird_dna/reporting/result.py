@@ -89,15 +89,15 @@ def add_legend(axis: Axes) -> None:
         axis.legend(loc="best")
 
 
-def square_panel(axis: Axes, negative_set: str, rows: str, legend: str) -> None:
-    """Set both axes of a panel to 0–1; add the negative set as title, and the text `rows` above the panel.
+def square_panel(axis: Axes, title: str, rows: str, legend: str) -> None:
+    """Set both axes of a panel to 0–1; add a title, and the text `rows` above the panel.
 
     The legend with its title is below the panel, where it hides no curve.
     """
     axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axis.set_box_aspect(1)
     axis.set_anchor("N")
-    axis.set_title(f"{negative_set} negatives")
+    axis.set_title(title)
     axis.text(
         1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GRAY
     )  # fmt: skip

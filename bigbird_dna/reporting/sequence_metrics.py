@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +22,7 @@ from bigbird_dna.metrics.labels import (
     class_estimates,
     regression_estimates,
 )
-from bigbird_dna.reporting.promoters import is_control
+from bigbird_dna.reporting.predictors import is_control, joined_controls, predictor_kind
 
 MACRO = "macro"
 MULTICLASS, REGRESSION = "multiclass", "regression"
@@ -98,11 +97,6 @@ class LabeledPredictions(NamedTuple):
         return cls(outputs, labels, groups, found, int((frame["split"] == "valid").sum()))
 
 
-def predictor_kind(name: str) -> str:
-    """Return the key of a predictor in `PREDICTORS`, the same for all controls."""
-    return CONTROL if is_control(name) else name
-
-
 def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
     """Return one row per output and predictor with the columns of `SCHEMAS`, and notes on undefined metrics.
 
@@ -129,7 +123,7 @@ def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
                 note = _note(y, values, positives, of_outputs[place][0])
             row = (output, name, n, positives, *np.ravel(of_outputs[place]), note)
             (controls if is_control(name) else rows).append(row)
-        rows += [_joined(controls)] if len(controls) > 1 else controls
+        rows += joined_controls(controls, len(_COUNTS))
     metrics = REGRESSION_METRICS if kind == REGRESSION else CLASS_METRICS
     estimated = [f"{name}{end}" for name in (*metrics, f"{metrics[0]}_difference") for end in ENDS]
     table = pd.DataFrame(rows, columns=[*_COUNTS, *estimated, "note"]).astype({"positives": "Int64"})
@@ -142,13 +136,6 @@ def _note(labels: Floats, scores: Floats, positives: int | None, found: Estimate
         return auroc_note(positives, len(labels) - positives, found)
     equal = [name for name, values in (("labels", labels), ("predictions", scores)) if not np.ptp(values)]
     return f"all {' and '.join(equal)} are equal: no correlation" if equal else ""
-
-
-def _joined(controls: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the row of several controls on the same sequences."""
-    values = np.array([row[len(_COUNTS) : -1 : 3] for row in controls], float)
-    triples = np.stack([values.mean(0), values.min(0), values.max(0)], axis=1)
-    return (*controls[0][: len(_COUNTS)], *triples.ravel().tolist(), f"range of {len(controls)} permutations")
 
 
 def confusion_counts(found: LabeledPredictions) -> NDArray[np.int64]:

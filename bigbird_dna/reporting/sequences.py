@@ -6,30 +6,19 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, ORF, POSITION
+from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, POSITION
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import write_table, write_tsv
 from bigbird_dna.errors import shortened
-from bigbird_dna.metrics.auroc import ENDS, Estimate, Steps, precision_recall, thin_curve
+from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.metrics.labels import MOST_OUTPUTS
-from bigbird_dna.metrics.resampling import THRESHOLD
-from bigbird_dna.reporting.promoters import POINTS, STYLES, is_control
-from bigbird_dna.reporting.result import (
-    BLUE,
-    GRAY,
-    INK,
-    ORANGE,
-    PALE,
-    interval,
-    panels,
-    save_figure,
-    square_panel,
-)
+from bigbird_dna.reporting.predictors import STYLES, draw_curves, draw_histograms, is_control, predictor_kind
+from bigbird_dna.reporting.result import BLUE, INK, PALE, interval, panels, save_figure
 from bigbird_dna.reporting.run_page import ShownTable, shown_table
 from bigbird_dna.reporting.sequence_metrics import (
     MULTICLASS,
@@ -39,7 +28,6 @@ from bigbird_dna.reporting.sequence_metrics import (
     LabeledPredictions,
     confusion_counts,
     metrics_table,
-    predictor_kind,
     summary_rows,
 )
 from bigbird_dna.reporting.track_page import render_page
@@ -52,7 +40,6 @@ _HEADINGS = {
         for name, shown in (("auroc", "AUROC"), ("pearson", "r"))
     },
 }
-_STYLES = {**STYLES, CNN: STYLES[ORF]._replace(label="convolutional network")}
 _NEAR = 0.15  # controls vary by about 0.1
 _MOST_PANELS = 4
 _MOST_NAMED, _MOST_NUMBERS = 40, 12  # classes of a confusion matrix with names, and with numbers
@@ -170,48 +157,18 @@ def _plots(found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Pa
 
 def curves_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
     """Draw ROC and precision–recall curves of all predictors, with areas from the table in the legends."""
-    labels = found.labels[:, 0]
-    positives, n = int(labels.sum()), len(labels)
-    rows = table.set_index("model")
-    several = sum(map(is_control, found.scores)) > 1
-    with panels(1, 2, 4.4, 4.9 + 0.22 * len(rows)) as (figure, (left, right)):
-        left.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-        left.set(xlabel="false positive rate", ylabel="true positive rate")
-        right.axhline(labels.mean(), color=PALE, linewidth=1.2, zorder=1)
-        right.set(xlabel="recall", ylabel="precision")
-        for name, scores in found.scores.items():
-            look = _STYLES[predictor_kind(name)]
-            if not (steps := Steps.of_rows(labels, scores[:, 0])):
-                continue
-            curve = thin_curve(steps, POINTS)
-            line: dict[str, Any] = {"color": look.color, "linestyle": look.dashes}
-            areas = ["_", "_"]  # without a line in the legend
-            if name in rows.index:  # of several controls, the first
-                ends = [[f"{area}{end}" for end in ENDS] for area in ("auroc", "auprc")]
-                end = " range" if several and is_control(name) else ""
-                shown = [interval(*rows.loc[name, one].astype(float)) for one in ends]
-                areas = [f"{look.label}  {text}{end}" for text in shown]
-            left.plot(*(curve.T / curve[-1][:, None]), label=areas[0], **line)
-            right.step(*precision_recall(curve), where="pre", label=areas[1], **line)
-        for axis, title, area in ((left, "ROC", "AUROC"), (right, "Precision and recall", "AUPRC")):
-            square_panel(axis, "", f"n = {positives:,} + {n - positives:,}", f"{area} [95 % CI]")
-            axis.set_title(title)
+    rows, labels = table.set_index("model"), found.labels[:, 0]
+    scores = {name: values[:, 0] for name, values in found.scores.items()}
+    with panels(1, 2, 4.4, 4.9 + 0.22 * len(rows)) as (figure, axes):
+        draw_curves(axes[0], labels, scores, rows, "auroc", "ROC")
+        draw_curves(axes[1], labels, scores, rows, "auprc", "Precision and recall")
         save_figure(figure, path)
 
 
 def probabilities_plot(found: LabeledPredictions, path: Path) -> None:
     """Draw histograms of the model's probabilities for positives and negatives."""
-    edges = np.linspace(0, 1, 41)
     with panels(1, 1, 5.4, 3.4) as (figure, (axis,)):
-        for label, name, color in ((0, "negatives", ORANGE), (1, "positives", BLUE)):
-            chosen = found.scores[MODEL][found.labels[:, 0] == label, 0]
-            counts, legend = np.histogram(chosen, edges)[0], f"{name} ({len(chosen):,})"
-            axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
-            axis.stairs(counts, edges, color=color, linewidth=1.4)
-        axis.axvline(THRESHOLD, color=GRAY, linewidth=1, linestyle=(0, (4, 3)))
-        axis.set(xlabel="model's probability", ylabel="sequences", xlim=(0, 1))
-        axis.margins(y=0.3)
-        axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
+        draw_histograms(axis, found.labels[:, 0], found.scores[MODEL][:, 0], "positives", "sequences")
         save_figure(figure, path)
 
 
@@ -342,7 +299,7 @@ def conclusions(found: LabeledPredictions, kind: str, table: pd.DataFrame) -> li
         verdict = "better than" if lead.value > 0 else "worse than"
         verdict = "compared with" if not known else "not measurably different from" if same else verdict
         why = ", without an interval" if not known else ", an interval that includes 0" if same else ""
-        name, value = _STYLES[best].label, _shown(Estimate(values[best]))
+        name, value = STYLES[best].label, _shown(Estimate(values[best]))
         sentence += f", {verdict} the strongest baseline ({name}, {value}; difference {_shown(lead)}{why})"
     control = estimate(CONTROL) if CONTROL in rows.index else Estimate()
     if control.value != control.value:

@@ -28,7 +28,8 @@ from bigbird_dna.disk.tables import Schema, number, read_table, whole_number, wi
 from bigbird_dna.errors import DataError, UsageError, printable
 from bigbird_dna.metrics.auroc import ENDS, Estimate, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
-from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS, STYLES
+from bigbird_dna.reporting.predictors import STYLES
+from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
 from bigbird_dna.reporting.variants import ALL, COMPARED, HELD_OUT, VARIANTS
 

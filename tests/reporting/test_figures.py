@@ -22,7 +22,7 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import promoters, score_track, training
+from bigbird_dna.reporting import predictors, promoters, score_track, training
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.score_track import ScoreTrack, read_score_track
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
@@ -63,7 +63,7 @@ def test_labels_are_apart_and_near(places, gap):
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
-    scores = {key: rng.random(40) for key in promoters.STYLES}
+    scores = {key: rng.random(40) for key in predictors.STYLES}
     return AlignedPredictions(name, labels, np.arange(40) // 2, np.arange(40) // 2, scores)
 
 

@@ -1,0 +1,127 @@
+"""Predictors that a report compares: their colors and names, curves, histograms, and the row of controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, NETWORK, ORF, POSITION
+from bigbird_dna.metrics.auroc import ENDS, Steps, precision_recall, thin_curve
+from bigbird_dna.metrics.resampling import THRESHOLD
+from bigbird_dna.reporting.result import (
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    interval,
+    square_panel,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Points per curve; the error is at most 1/250 of a panel, which is not visible.
+POINTS = 500
+
+
+class _PlotStyle(NamedTuple):
+    label: str
+    color: str
+    dashes: str | tuple[int, tuple[int, ...]]
+
+
+STYLES = {
+    MODEL: _PlotStyle("model", BLUE, "-"),
+    NETWORK: _PlotStyle("network alone", SKY, (0, (8, 2))),
+    KMER: _PlotStyle("k-mer regression", VERMILION, (0, (5, 2))),
+    POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
+    ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),
+    COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
+    CNN: _PlotStyle("convolutional network", ORANGE, (0, (3, 1))),
+    CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
+}
+
+
+def is_control(name: str) -> bool:
+    """Whether a predictor is a model trained on shuffled labels."""
+    return name.split("-")[0] == CONTROL
+
+
+def predictor_kind(name: str) -> str:
+    """Return the key of a predictor in `STYLES`, the same for all controls."""
+    return CONTROL if is_control(name) else name
+
+
+def joined_controls(controls: Sequence[tuple[Any, ...]], counts: int) -> list[tuple[Any, ...]]:
+    """Return the row of several controls on the same windows; of fewer, their own.
+
+    Rows have `counts` columns, estimates with their intervals, and a note. The row has the mean of each
+    estimate, and instead of an interval the lowest and the highest value.
+    """
+    if len(controls) < 2:
+        return [*controls]
+    estimates = np.array([row[counts:-1] for row in controls], float)[:, ::3]
+    triples = np.stack([estimates.mean(0), estimates.min(0), estimates.max(0)], axis=1)
+    note = f"range of {len(controls)} permutations"
+    return [(*controls[0][:counts], *triples.ravel().tolist(), note)]
+
+
+def draw_curves(
+    axis: Axes,
+    labels: NDArray[Any],
+    scores: Mapping[str, NDArray[np.floating]],
+    rows: pd.DataFrame,
+    area: str,
+    title: str,
+) -> None:
+    """Draw ROC ("auroc") or precision–recall curves ("auprc") of scores (N,), with a pale line for chance.
+
+    The legend contains the areas from `rows`, whose index is the predictor; of several controls, the first
+    one has the row of all. Without one of the classes there are no curves.
+    """
+    if area == "auroc":
+        axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+        axis.set(xlabel="false positive rate", ylabel="true positive rate")
+    else:
+        axis.axhline(labels.mean(), color=PALE, linewidth=1.2, zorder=1)
+        axis.set(xlabel="recall", ylabel="precision")
+    several = sum(map(is_control, scores)) > 1
+    for name in sorted(scores, key=lambda name: [*STYLES].index(predictor_kind(name))):
+        if not (steps := Steps.of_rows(labels, scores[name])):
+            continue
+        style, label = STYLES[predictor_kind(name)], "_"  # without a line in the legend
+        if name in rows.index:
+            found = interval(*map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]]))
+            label = f"{style.label}  {found}{' range' if several and is_control(name) else ''}"
+        look: dict[str, Any] = {"color": style.color, "linestyle": style.dashes, "label": label}
+        curve = thin_curve(steps, POINTS)
+        if area == "auroc":
+            axis.plot(*(curve.T / curve[-1][:, None]), **look)
+        else:
+            axis.step(*precision_recall(curve), where="pre", **look)
+    positives, n = int(labels.sum()), len(labels)
+    square_panel(axis, title, f"n = {positives:,} + {n - positives:,}", f"{area.upper()} [95 % CI]")
+
+
+def draw_histograms(
+    axis: Axes, labels: NDArray[Any], probabilities: NDArray[np.floating], positives: str, rows: str
+) -> None:
+    """Draw histograms of probabilities (N,) of both classes; the dashed line is the threshold."""
+    edges = np.linspace(0, 1, 41)
+    for label, name, color in ((0, "negatives", ORANGE), (1, positives, BLUE)):
+        chosen = probabilities[labels == label]
+        counts, legend = np.histogram(chosen, edges)[0], f"{name} ({len(chosen):,})"
+        axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
+        axis.stairs(counts, edges, color=color, linewidth=1.4)
+    axis.axvline(THRESHOLD, color=GRAY, linewidth=1, linestyle=(0, (4, 3)))
+    axis.set(xlabel="model's probability", ylabel=rows, xlim=(0, 1))
+    axis.margins(y=0.3)
+    axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
