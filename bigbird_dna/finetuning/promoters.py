@@ -207,7 +207,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         }
         if self.origin is not None:
             provenance["sequences"] = self.origin.sources
-            if self.start.model is not None:
+            if self.start.path is not None:
                 log("the pretraining genome may contain the held-out sequences: this cannot be checked")
                 provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(directory, trained, provenance, metrics, calibration, self.windows_profile())

@@ -369,7 +369,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             metrics["ensemble"] = measured.members.stored()
         provenance = {
             "configuration": stage_values(self.run, "sequences"),
-            "pretrained_sha256": self.start.sha256,
+            # Sequences of a table have no contigs to compare with those of the pretraining.
+            **self.start.provenance(() if self.start.path is None else None),
             "data": {path.name: checksum(path) for path in self.inputs if path.is_file()},
             "sequences_sha256": sequences.sha256,
         }

@@ -56,26 +56,32 @@ FREE = {
 
 
 class Initialization(NamedTuple):
-    """The encoder's configuration and tokenizer, and the pretrained model, if any."""
+    """The encoder's configuration and tokenizer, and the path and checksum of the pretrained model, if any.
+
+    Its weights are not stored here, because a training would hold them until its end.
+    """
 
     config: EncoderConfig
     tokenizer: Tokenizer
-    model: LoadedModel | None
     settings: StartConfig
-
-    @property
-    def sha256(self) -> str | None:
-        """Checksum of the pretrained weights."""
-        return self.model.sha256 if self.model else None
+    path: Path | None = None
+    sha256: str | None = None
 
     def apply(self, encoder: Encoder) -> None:
         """Load the pretrained weights into an encoder of `config`; without them the encoder is unchanged."""
-        if self.model is not None:
-            encoder.load_state_dict(self.model.one_encoder().state_dict())
+        if self.path is None:
+            return
+        model = load_start(self.path)
+        if model.sha256 != self.sha256:
+            raise ModelError(f"{self.path}: the weights have changed since the training started")
+        pretrained = model.one_encoder()
+        if self.settings.extend_positions is not None:
+            extend_positions(pretrained, self.config.max_length, self.settings.extend_positions)
+        encoder.load_state_dict(pretrained.state_dict())
 
     def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
         """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
-        origin = read_provenance(self.model.path) if self.model and self.model.path else {}
+        origin = {} if self.path is None else read_provenance(self.path)
         return {
             "pretrained_sha256": self.sha256,
             "held_out_contigs_seen_in_pretraining": None if leaked is None else list(leaked),
@@ -85,12 +91,11 @@ class Initialization(NamedTuple):
     def seen(self, held_out: pd.DataFrame) -> list[str] | None:
         """Contigs, or named regions of split contigs, in the pretrained model's recorded training data that
         overlap the held-out windows or bins `held_out` (contig, start, end); None without a record."""
-        model = self.model
-        if model is None or model.path is None:
+        if self.path is None:
             return []
-        provenance = read_provenance(model.path)
+        provenance = read_provenance(self.path)
         if "contigs" not in provenance:
-            log(f"{model.path} has no record of its training data, which may include held-out contigs")
+            log(f"{self.path} has no record of its training data, which may include held-out contigs")
             return None
         divided: defaultdict[str, list[Interval]] = defaultdict(list)
         for text in provenance.get("stretches", ()):
@@ -107,7 +112,7 @@ class Initialization(NamedTuple):
                 if ((starts < region.end) & (ends > region.start)).any()
             ]
         if leaked:
-            log(f"warning: {model.path} was pretrained on held-out contigs: {', '.join(leaked)}")
+            log(f"warning: {self.path} was pretrained on held-out contigs: {', '.join(leaked)}")
         return leaked
 
 
@@ -164,7 +169,7 @@ class FinetuningTask(ModelTask[M]):
         if settings.dropout is not None:
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
         if start is None:
-            return Initialization(encoder, reader, start, settings)
+            return Initialization(encoder, reader, settings)
         if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
             raise ConfigError(f"{start.path}: the encoder differs from the configuration's")
         trained, wanted, extend = start.config.max_length, encoder.max_length, settings.extend_positions
@@ -179,7 +184,7 @@ class FinetuningTask(ModelTask[M]):
             log(f"{start.path}: {trained} positions extended to {wanted} ({extend})")
             changed = extended.config.model_dump(include={"rotary_base", "rotary_scale"})
             encoder = encoder.model_copy(update=changed)
-        return Initialization(encoder, reader, start, settings)
+        return Initialization(encoder, reader, settings, start.path, start.sha256)
 
     def adapt(self, network: nn.Module) -> Adaptation | None:
         found = adapt(network, self.section.training)
@@ -189,7 +194,7 @@ class FinetuningTask(ModelTask[M]):
 
     def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
         """Write the trained tensors alone, if they are few and the initial model is known."""
-        if trained.adaptation is not None and self.start.model is not None:
+        if trained.adaptation is not None and self.start.path is not None:
             # Positions that were added to the initial model are not in it.
             table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
             trained.adaptation.save(directory / ADAPTER, *table)

@@ -7,21 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 import bigbird_dna
 from bigbird_dna.baselines.kmers import both_strand_frequencies, kmer_frequencies
 from bigbird_dna.baselines.sequences import sequence_regressions
+from bigbird_dna.config import StartConfig
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
+from bigbird_dna.errors import ModelError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.sequence_tables import TableColumns
 from bigbird_dna.model.directory import load, load_sequence_model, save
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
+from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.losses import LabelLoss
 from tests.cli.command import Run, invoke, refused, table
+from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 from tests.training.test_losses import KINDS, labels_of
@@ -202,7 +208,7 @@ def test_it_begins_with_the_encoder_of_any_model(tmp_path: Path, config: Path, t
     own = SequenceSettings(kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1)
     settings = PretrainingSettings() if task == "pretraining" else own
     encoder = small_encoder(tokenizer.vocabulary, max_length=96)
-    save(tmp_path / "start", random_model(tokenizer, encoder, settings), {}, {}, {})
+    save(tmp_path / "start", random_model(tokenizer, encoder, settings), {"imported_from": "theirs"}, {}, {})
     data, start = labeled(tmp_path, "binary"), load(tmp_path / "start")
     words = ("--pretrained", tmp_path / "start", "--set", "sequences.training.optimizer.learning_rate=1e-12")
     model = load_sequence_model(trained(data, config, tmp_path / "model", *words))
@@ -211,8 +217,21 @@ def test_it_begins_with_the_encoder_of_any_model(tmp_path: Path, config: Path, t
     for name, value in start.one_encoder().state_dict().items():
         np.testing.assert_allclose(found[name], value, atol=1e-5)
     provenance = json.loads((tmp_path / "model/provenance.json").read_text())
-    assert provenance["pretrained_sha256"] == start.sha256
+    assert provenance["pretrained_sha256"] == start.sha256 and provenance["imported_from"] == "theirs"
     assert start.sha256[:12] in (tmp_path / "model/report.html").read_text()
+
+
+def test_a_start_that_has_changed_meanwhile_is_an_error(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer()
+    start = random_model(tokenizer, small_encoder(tokenizer.vocabulary), PretrainingSettings())
+    save(tmp_path / "start", start, {}, {}, {})
+    path, sha256 = tmp_path / "start", load(tmp_path / "start").sha256
+    encoder = Encoder(start.config)
+    found = Initialization(start.config, tokenizer, StartConfig(), path, sha256)
+    found.apply(encoder)
+    torch.testing.assert_close(encoder.state_dict(), start.one_encoder().state_dict())
+    with fails(ModelError, "start"):
+        found._replace(sha256="0" * 64).apply(encoder)
 
 
 def test_published_and_untidy_sets_go_through(tmp_path: Path, config: Path) -> None:

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -212,9 +211,8 @@ def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
 
 def seen(directory: Path, provenance: dict[str, Any], held_out: pd.DataFrame) -> list[str] | None:
     (directory / "provenance.json").write_text(json.dumps(provenance))
-    model: Any = SimpleNamespace(path=directory)
     none: Any = None
-    return Initialization(none, none, model, none).seen(held_out)
+    return Initialization(none, none, none, directory).seen(held_out)
 
 
 PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 90), st.integers(1, 30)), max_size=8)
