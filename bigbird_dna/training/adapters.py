@@ -111,7 +111,7 @@ def apply_adapter(network: nn.Module, base: Mapping[str, Tensor], path: Path) ->
     for name in [name.removesuffix(_A) for name in tensors if name.endswith(_A)]:
         a, b = (tensors.pop(f"{name}{part}", None) for part in (_A, _B))
         matrix = tensors.get(name)
-        if matrix is None or a is None or b is None or (len(b), a.shape[1]) != tuple(matrix.shape):
+        if matrix is None or a is None or b is None or not _fits(matrix, a, b):
             raise ModelError(f"{path}: the update of {name!r} does not fit the initial model")
         tensors[name] = updated(matrix, a, b, scale)
     for name in sorted(state.keys() ^ tensors.keys()):
@@ -121,6 +121,11 @@ def apply_adapter(network: nn.Module, base: Mapping[str, Tensor], path: Path) ->
             raise ModelError(f"{path}: tensor {name!r} does not have the shape of config.json")
         check_finite(value, name, path)
     network.load_state_dict(tensors)
+
+
+def _fits(matrix: Tensor, a: Tensor, b: Tensor) -> bool:
+    """Whether b @ a has the shape of the matrix."""
+    return a.dim() == b.dim() == 2 and len(a) == b.shape[1] and (len(b), a.shape[1]) == tuple(matrix.shape)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], float]:

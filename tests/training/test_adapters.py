@@ -232,6 +232,8 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
     name = "encoder.layers.1.query.weight.lora_b"
     changes: list[dict[str, torch.Tensor]] = [
         {name: tensors[name][:4]},
+        {name: tensors[name][:, :1].clone()},
+        {name: torch.tensor(1.0)},
         {"surplus": torch.zeros(2)},
         {"output.bias": torch.zeros(3)},
         {"output.bias": torch.full((1,), torch.nan)},

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,17 @@ from safetensors import torch as safetensors
 from torch import nn
 
 from bigbird_dna.calibration.maps import own_digest, read_calibration
-from bigbird_dna.config import OptimizerConfig
+from bigbird_dna.config import FinetuningConfig, OptimizerConfig
 from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
+from bigbird_dna.genome.profile import FILE as PROFILE
+from bigbird_dna.genome.profile import KmerCounts, training_profile
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     NamedTrack,
@@ -39,6 +44,7 @@ from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.piece_model import read_fields, write_field
 from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from bigbird_dna.training.adapters import ADAPTER, adapt, apply_adapter
 from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
@@ -267,6 +273,45 @@ def _calibration(path: Path) -> None:
     assert ((calibrated >= 0) & (calibrated <= 1)).all() and (np.diff(calibrated, axis=0) >= 0).all()
 
 
+@functools.cache
+def _profile() -> Files:
+    found = training_profile([random_dna(120_000, 3)])
+    assert found is not None
+    return {PROFILE: found.model_dump_json().encode()}
+
+
+def _training_profile(directory: Path) -> None:
+    """What is accepted can be compared with an input."""
+    model = random_model(small_tokenizer(), small_encoder(40), PretrainingSettings())
+    found, counts = training_profile_of(replace(model, path=directory)), KmerCounts()
+    counts.add(random_dna(30_000, 4).encode())
+    counts.finish()
+    assert found is not None
+    difference = found.compare(counts)
+    assert difference is None or 0 <= difference.distance <= 1
+
+
+def _adapted() -> Classifier:
+    torch.manual_seed(0)
+    return Classifier(small_encoder(40), outputs=1)
+
+
+def _adapter_files() -> list[bytes]:
+    """With and without low-rank updates."""
+    files = []
+    for kind in ("lora", "frozen"):
+        found = adapt(_adapted(), FinetuningConfig.model_validate({"adapt": kind, "lora": {"rank": 2}}))
+        assert found is not None
+        files += made(lambda home, found=found: found.save(home / ADAPTER)).values()  # type: ignore[misc]
+    return files
+
+
+def _apply(path: Path) -> None:
+    network = _adapted()
+    apply_adapter(network, _adapted().encoder.state_dict(), path)
+    assert all(value.isfinite().all() for value in network.state_dict().values())
+
+
 def _training() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
@@ -369,6 +414,8 @@ READERS = [
         for name, file in {"config": CONFIG, "weights": WEIGHTS, "record": RECORD}.items()
     ),
     Reader("calibration", ".json", _calibration),
+    member("training-profile", _profile, PROFILE, _training_profile),
+    Reader("adapter", ".safetensors", _apply, _adapter_files),
     *(
         Reader(
             f"store-{name}",
