@@ -16,9 +16,9 @@ from tests.toys import random_dna
 TRINUCLEOTIDES = ["".join(letters) for letters in product("ACGT", repeat=3)]
 
 
-def named(number: int) -> tuple[str, int, str]:
-    gap, left, right = dyad_parts(np.array(number))
-    return TRINUCLEOTIDES[left], int(gap), TRINUCLEOTIDES[right]
+def named(*numbers: int) -> list[tuple[str, int, str]]:
+    parts = dyad_parts(np.array(numbers)).tolist()
+    return [(TRINUCLEOTIDES[left], gap, TRINUCLEOTIDES[right]) for gap, left, right in parts]
 
 
 def searched(text: str, first: str, gap: int, second: str) -> int:
@@ -32,7 +32,7 @@ def searched(text: str, first: str, gap: int, second: str) -> int:
 def test_every_dyad_has_one_number_with_its_reverse_complement() -> None:
     parts = dyad_parts(np.arange(DYADS))
     assert parts.shape == (DYADS, 3) and parts.max(axis=0).tolist() == [GAPS - 1, 63, 63]
-    names = {named(number) for number in range(DYADS)}
+    names = {*named(*range(DYADS))}
     turned = {(reverse_complement(b), gap, reverse_complement(a)) for a, gap, b in names}
     assert len(names | turned) == GAPS * 4096 and len(names) == DYADS
     assert len(names & turned) == GAPS * 64  # their own reverse complements
@@ -45,7 +45,7 @@ def test_counts_are_those_of_a_search_and_the_same_on_both_strands(text: str, da
     counts = dyad_counts([window, reverse_complement(window)], len(text)).toarray()
     np.testing.assert_array_equal(counts[0], counts[1])
     for number in [*np.flatnonzero(counts[0]), *data.draw(st.lists(st.integers(0, DYADS - 1), max_size=5))]:
-        assert counts[0, number] == searched(text, *named(number))
+        assert counts[0, number] == searched(text, *named(number)[0])
     known = sum(
         "N" not in text[at:][:3] + text[at + 3 + gap :][:3]
         for gap in range(GAPS)
@@ -89,7 +89,7 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
     fitted = TrackDyads.fit(3, known, held_out)
     assert fitted.words.shape == fitted.weight.shape == (3, 3)
     for track in (0, 1):
-        assert named(fitted.words[track, 0]) in {("GAC", 6, "TTG"), ("CAA", 6, "GTC")}
+        assert named(fitted.words[track, 0])[0] in {("GAC", 6, "TTG"), ("CAA", 6, "GTC")}
     assert fitted.weight[0, 0] > fitted.weight[1, 0] > 1
     gains = []
     for part in parts[1:]:
