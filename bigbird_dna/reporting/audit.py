@@ -188,7 +188,7 @@ def _balance(audited: AuditedSet) -> Iterator[Check]:
     """Yield the number of sequences, in total and of each split, and which labels are missing or too rare."""
     values = audited.columns[1]
     rare = [*_missing(audited, values, _LEAST)]
-    yield Check("sequences", len(values), finding="; ".join(f"{one}: not predicted" for one in rare))
+    yield Check("sequences", len(values), finding="; ".join(f"{one}: not evaluated" for one in rare))
     parts = audited.parts
     for split in ("train", "test") if parts else ():
         if split not in parts:
