@@ -222,12 +222,18 @@ def _missing(audited: AuditedSet, values: Floats, least: int) -> Iterator[str]:
 def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator[Check]:
     """Yield the number of copies and of similar sequences: in total, with other labels, in several splits."""
     kind, splits = audited.labels.kind, audited.splits
-    for what, ids in (("copies of another sequence", copies), ("sequences similar to another one", groups)):
+    why = "one of the labels is wrong"
+    if kind == REGRESSION:
+        why = (
+            f"they differ by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
+        )
+    kinds = (
+        ("copies of another sequence", "copies of", copies),
+        ("sequences similar to another one", "similar to", groups),
+    )
+    for what, are, ids in kinds:
         yield Check(what, int((np.bincount(ids)[ids] > 1).sum()))
         mixed, other = int(_contradicted(ids, audited.labels).sum()), OTHER[kind]
-        why = "one of the labels is wrong"
-        if kind == REGRESSION:
-            why = f"by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
         fault = f"{mixed:,} {what}, {other}: {why}"
         wrong = mixed and ids is copies
         yield Check(f"{what}, {other}", mixed, finding=fault if wrong else "")
@@ -235,7 +241,7 @@ def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator
             continue
         several = _ranges(ids, np.unique(splits, return_inverse=True)[1]) > 0
         held_out = int((several & (splits != "train")).sum())
-        fault = f"{held_out:,} held-out sequences are {what}, in another split: metrics are optimistic"
+        fault = f"{held_out:,} held-out sequences are {are} one of another split: metrics are optimistic"
         yield Check(f"{what}, in another split", held_out, finding=fault if held_out else "")
 
 
@@ -263,19 +269,19 @@ def _features(audited: AuditedSet, predicted: Sequence[Predicted]) -> Iterator[C
     """Yield how well each feature alone predicts the labels."""
     kind, count = audited.labels.kind, len(audited.names)
     outputs = [name for name, good in zip(audited.labels.outputs, audited.usable, strict=True) if good]
-    several = len(audited.labels.outputs) > 1
-    metric = f"mean {metric_of(kind)}" if several else metric_of(kind)
+    several, metric = len(audited.labels.outputs) > 1, metric_of(kind)
+    one, more = ("label", "labels") if kind in ("multilabel", REGRESSION) else ("class", "classes")
     for feature, found, shortcuts, on_average in predicted:
-        what = "the class" if kind in ("binary", "multiclass") else "the label"
-        text = f"{metric} {_shown(found.mean)}"
+        text, best = f"{metric} {_shown(found.mean)}", ""
+        subject = f"the {more} on average" if several else f"the {one}"
         if several and shortcuts:
-            word = "classes" if kind == "multiclass" else "labels"
-            what = f"{len(shortcuts):,} of {len(outputs):,} {word}"
-            best = shortcuts[0]
-            text += f", and {_shown(found.outputs[best])} of {outputs[best]!r}"
-        fault = f"{what} can be predicted from {feature.name} alone: {text}"
+            subject = f"{len(shortcuts):,} of {len(outputs):,} {more}"
+            best = f", {outputs[shortcuts[0]]!r} best"
+            text = f"{metric} {_shown(found.outputs[shortcuts[0]])}, mean {_shown(found.mean)}"
+        fault = f"{subject} can be predicted from {feature.name} alone{best}: {text}"
         wrong = shortcuts or on_average
-        yield Check(f"{feature.name} alone", count, metric, *found.mean, finding=fault if wrong else "")
+        name = f"mean {metric}" if several else metric
+        yield Check(f"{feature.name} alone", count, name, *found.mean, finding=fault if wrong else "")
 
 
 def _shown(found: Estimate) -> str:
