@@ -173,7 +173,7 @@ def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constan
     column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
     it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
     `regression`. Columns with the same label in all rows are left out, unless `constant`. `DataError` names
-    the row of a label of another kind, and says if all columns are left out.
+    the row of a label of another kind; it is also raised if all columns are left out.
     """
     kind = task or _infer(table)
     if kind in ("binary", "multiclass") and len(table.columns) > 1:

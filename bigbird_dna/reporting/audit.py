@@ -29,8 +29,8 @@ from bigbird_dna.reporting.sequence_metrics import REGRESSION
 from bigbird_dna.reporting.shortcuts import (
     FEATURES,
     FOLDS,
-    GivenSequences,
-    Predicted,
+    AuditedTexts,
+    FeatureResult,
     metric_of,
     predict_from_features,
 )
@@ -70,7 +70,7 @@ class AuditedSet(NamedTuple):
     """Sequences with their labels and, if known, their splits."""
 
     names: list[str]
-    given: GivenSequences
+    given: AuditedTexts
     labels: Labels
     splits: NDArray[np.str_] | None  # (N,) empty: not in the table of splits
 
@@ -82,7 +82,7 @@ class AuditedSet(NamedTuple):
         splits = None
         if table.splits is not None:
             splits = np.array([table.splits.get(name, "") for name in sequences])
-        found = cls([*sequences], GivenSequences([*sequences.values()], lower), labels, splits)
+        found = cls([*sequences], AuditedTexts([*sequences.values()], lower), labels, splits)
         if labels.kind == REGRESSION:
             if len(sequences) < 2 * _LEAST:
                 raise DataError(f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences")
@@ -265,7 +265,7 @@ def _ranges(ids: Groups, values: NDArray[Any]) -> Floats:
     return found
 
 
-def _features(audited: AuditedSet, predicted: Sequence[Predicted]) -> Iterator[Check]:
+def _features(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> Iterator[Check]:
     """Yield how well each feature alone predicts the labels."""
     kind, count = audited.labels.kind, len(audited.names)
     outputs = [name for name, good in zip(audited.labels.outputs, audited.usable, strict=True) if good]
@@ -303,7 +303,7 @@ def _counts(audited: AuditedSet) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=LABEL_COUNTS.names)
 
 
-def _metrics(audited: AuditedSet, predicted: Sequence[Predicted]) -> pd.DataFrame:
+def _metrics(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> pd.DataFrame:
     """Return the rows of `FEATURE_METRICS`: each label, with the metrics of all features."""
     found = np.full((len(audited.labels.outputs), len(FEATURES), 3), np.nan)
     for number, one in enumerate(predicted):

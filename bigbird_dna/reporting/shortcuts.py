@@ -5,16 +5,18 @@ good without learning what distinguishes the sequences. K-mers are not a shortcu
 
 A feature is evaluated by a regression that was fitted to other groups of similar sequences: a logistic one
 for labels of two classes, and otherwise a linear one with an L2 penalty, which fits all classes or labels at
-once. The metric is the AUROC of each class or label, or Spearman's correlation of numbers.
+once. The metric is the AUROC of each class or label, or Spearman's correlation of numbers. Of numbers, ranks
+are fitted, so that a few extreme ones do not decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from bigbird_dna.config import LabelKind
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
@@ -32,11 +34,11 @@ LEAST = {AUROC: 0.55, SPEARMAN: 0.1}
 
 # Axes: N sequences, F features, T outputs (classes, labels or numbers).
 
-Labels = NDArray[np.float32]
+LabelValues = NDArray[np.floating[Any]]
 Groups = NDArray[np.int64]
 
 
-class GivenSequences(NamedTuple):
+class AuditedTexts(NamedTuple):
     """Sequences in A C G T N."""
 
     texts: list[str]
@@ -48,12 +50,12 @@ class Feature(NamedTuple):
 
     name: str
     column: str
-    compute: Callable[[GivenSequences], Floats]  # (N, F)
+    compute: Callable[[AuditedTexts], Floats]  # (N, F)
     at_end: bool = False  # a shortcut only if it predicts better than the same bases inside sequences
     shortcut: bool = True  # otherwise what a model should learn
 
 
-class Predicted(NamedTuple):
+class FeatureResult(NamedTuple):
     """How well a feature alone predicts the outputs of sequences in other groups of similar ones."""
 
     feature: Feature
@@ -68,8 +70,8 @@ def metric_of(kind: LabelKind) -> str:
 
 
 def predict_from_features(
-    given: GivenSequences, labels: Labels, kind: LabelKind, groups: Groups, seed: int
-) -> Iterator[Predicted]:
+    given: AuditedTexts, labels: LabelValues, kind: LabelKind, groups: Groups, seed: int
+) -> Iterator[FeatureResult]:
     """Yield how well each of `FEATURES` predicts labels (N, T), none of which is constant.
 
     Similar sequences have the same number in `groups` (N,), from 0. Estimates of a feature that is the same
@@ -78,12 +80,13 @@ def predict_from_features(
     folds = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups] % FOLDS
     measure = joint_correlations if kind == REGRESSION else joint_aurocs
     regress = _logistic if kind == "binary" else _linear
+    targets = rankdata(labels, axis=0) / len(labels) if kind == REGRESSION else labels
 
     def measured(x: Floats) -> JointEstimates:
         scores = np.zeros(labels.shape)
         for fold in range(FOLDS):
             test = folds == fold
-            learned = labels[~test]
+            learned = targets[~test]
             if test.any() and np.ptp(learned, axis=0).any():
                 mean, spread = x[~test].mean(axis=0), x[~test].std(axis=0)
                 scaled = (x - mean) / np.where(spread > 0, spread, 1.0)
@@ -102,14 +105,14 @@ def predict_from_features(
         lows = np.array([one.low for one in (*found.outputs, found.mean)])
         above = (lows > bounds) & feature.shortcut
         best = np.argsort(-lows[:-1], kind="stable").tolist()
-        yield Predicted(feature, found, [output for output in best if above[output]], bool(above[-1]))
+        yield FeatureResult(feature, found, [output for output in best if above[output]], bool(above[-1]))
 
 
 def _values(found: JointEstimates) -> list[float]:
     return [*(one.value for one in found.outputs), found.mean.value]
 
 
-def _logistic(x: Floats, labels: Labels, test: Floats) -> Floats:
+def _logistic(x: Floats, labels: LabelValues, test: Floats) -> Floats:
     """Return log-odds (M, 1) of a logistic regression on features (N, F), for features (M, F)."""
     from sklearn.linear_model import LogisticRegression
 
@@ -118,7 +121,7 @@ def _logistic(x: Floats, labels: Labels, test: Floats) -> Floats:
     return odds[:, None]
 
 
-def _linear(x: Floats, labels: Labels, test: Floats) -> Floats:
+def _linear(x: Floats, labels: LabelValues, test: Floats) -> Floats:
     """Return scores (M, T) of a linear regression on standardized features (N, F), for features (M, F).
 
     The penalty is that of features that have, all together, the variance of the noise. The intercept is left
@@ -134,17 +137,17 @@ def _with_square(values: Floats) -> Floats:
     return np.stack([values, (values - values.mean()) ** 2], axis=1)
 
 
-def _lengths(given: GivenSequences) -> Floats:
+def _lengths(given: AuditedTexts) -> Floats:
     return _with_square(np.log([len(text) for text in given.texts]))
 
 
-def _gc(given: GivenSequences) -> Floats:
+def _gc(given: AuditedTexts) -> Floats:
     counts = [[text.count("G") + text.count("C"), len(text) - text.count("N")] for text in given.texts]
     found = np.array(counts, np.float64)
     return _with_square(found[:, 0] / np.maximum(found[:, 1], 1))
 
 
-def _unknown(given: GivenSequences) -> Floats:
+def _unknown(given: AuditedTexts) -> Floats:
     """Fraction of N, and the mean position of N as a fraction of the sequence."""
     rows = []
     for text in given.texts:
@@ -153,7 +156,7 @@ def _unknown(given: GivenSequences) -> Floats:
     return np.array(rows)
 
 
-def _bases(given: GivenSequences, place: float) -> Floats:
+def _bases(given: AuditedTexts, place: float) -> Floats:
     """One-hot bases (N, 4 · `END`) at a place of the sequences, from 0 for the first to 1 for the last."""
     firsts = [round(place * max(len(text) - END, 0)) for text in given.texts]
     codes = [base_codes(text[at : at + END]) for text, at in zip(given.texts, firsts, strict=True)]
@@ -161,7 +164,7 @@ def _bases(given: GivenSequences, place: float) -> Floats:
     return np.eye(UNKNOWN + 1)[np.array(padded)][..., :UNKNOWN].reshape(len(codes), -1)
 
 
-def _kmers(given: GivenSequences) -> Floats:
+def _kmers(given: AuditedTexts) -> Floats:
     """Number of each k-mer per base, (N, at most 5 ^ k)."""
     from sklearn.feature_extraction.text import CountVectorizer
 

@@ -171,12 +171,16 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
 @each_kind
 def test_labels_are_counted_in_each_split_and_missing_ones_found(kind: str, tmp_path: Path) -> None:
     table = clean(kind, 3)
-    own = marked(table)
-    table["split"] = np.where(own, "train", np.where(np.arange(COUNT) % 2, "train", "test"))
+    positive = marked(table)
+    table["split"] = np.where(positive, "train", np.where(np.arange(COUNT) % 2, "train", "test"))
     if kind == "regression":
         table["label"] = table["label"].where(table["split"] == "train", 0.5)
     conclusions, found = audited(table, tmp_path)
     assert found["finding"].dropna().index.tolist()[0] == "sequences, test"
+    for split, own in table.drop(columns="split").groupby(table["split"]):
+        own.to_csv(tmp_path / f"{split}.csv", index=False)
+    files = [tmp_path / f"{split}.csv" for split in ("train", "test")]
+    assert audit_dataset(files, tmp_path / "separate") == conclusions
     names = {"binary": "positive", "multiclass": "other", "regression": "label"}
     name = names.get(kind, f"label_{LABELS // 2}")
     assert f"{name!r}" in conclusions[0]
@@ -188,7 +192,7 @@ def test_labels_are_counted_in_each_split_and_missing_ones_found(kind: str, tmp_
         assert counts.loc["train", "upper_quartile"] == pytest.approx(train.quantile(0.75), rel=1e-5)
         assert counts.loc["test", "deviation"] == 0 and counts["positives"].isna().all()
     else:
-        assert counts["positives"].tolist() == [own.sum(), 0, own.sum()]  # all, test, train
+        assert counts["positives"].tolist() == [positive.sum(), 0, positive.sum()]  # all, test, train
 
 
 def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(tmp_path: Path) -> None:
