@@ -87,7 +87,7 @@ def predict_from_features(
         for fold in range(FOLDS):
             test = folds == fold
             learned = targets[~test]
-            if test.any() and np.ptp(learned, axis=0).any():
+            if 0 < len(learned) < len(x) and np.ptp(learned, axis=0).any():
                 mean, spread = x[~test].mean(axis=0), x[~test].std(axis=0)
                 scaled = (x - mean) / np.where(spread > 0, spread, 1.0)
                 scores[test] = regress(scaled[~test], learned, scaled[test])
@@ -95,7 +95,7 @@ def predict_from_features(
 
     # Bases at an end predict the labels if composition differs anywhere. They are a shortcut if they do so
     # better than bases inside the sequence.
-    inside = np.max([_values(measured(_bases(given, place))) for place in INSIDE], axis=0)
+    inside = np.fmax.reduce([_values(measured(_bases(given, place))) for place in INSIDE])
     undefined = JointEstimates([Estimate()] * labels.shape[1], Estimate())
     least = LEAST[metric_of(kind)]
     for feature in FEATURES:

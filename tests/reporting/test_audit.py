@@ -212,6 +212,15 @@ def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(tmp_path: 
     assert len(only) == 1 and "'other'" in only[0]
 
 
+@each_kind
+def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) -> None:
+    text = random_dna(2 * COUNT + LENGTH, 1)
+    windows = [text[2 * row : 2 * row + LENGTH] for row in range(COUNT)]
+    conclusions, table = audited(clean(kind, 5).assign(sequence=windows), tmp_path)
+    assert table.loc[ALIKE, "sequences"] == COUNT and table["finding"].isna().all()
+    assert table["low"].isna().all() and len(conclusions) == 1
+
+
 def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     table = clean("binary", 3)
     for label, name in ((1, "p"), (0, "n")):
