@@ -30,7 +30,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
     },
     TRAIN: {
         "check-config": "cli.prepare.check_config",
-        "audit-dataset": "cli.homology.audit_dataset",
+        "audit-dataset": "cli.training.audit_dataset",
         "check-promoters": "cli.homology.check_promoters",
         "simulate": "cli.prepare.simulate",
         "plan": "cli.training.plan",

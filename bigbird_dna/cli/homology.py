@@ -16,28 +16,6 @@ BOUNDS = option("", "S,S,…", "Boundaries of similarity strata, rising.", "0.3,
 TABLE = output(..., "FILE", "Table to write (TSV).")
 
 
-@runs("reporting.audit.audit_dataset", report=lambda conclusions, _: conclusions, say=typer.echo)
-def audit_dataset(
-    data: list[Path] = opt.SEQUENCE_FILES,
-    output: Path = output(..., "DIR", "Tables and page to write."),
-    negatives: Path | None = option(None, "FASTA", "Sequences of the other class.", "none"),
-    splits: Path | None = option(None, "TSV", "Table of record and split (train, valid, test).", "none"),
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    label_column: str = opt.LABEL_COLUMN,
-    split_column: str = opt.SPLIT_COLUMN,
-    seed: int = option(1, None, "Random seed of the folds."),
-) -> None:
-    """Check labeled sequences before training: copies, similar sequences, and shortcuts to the class.
-
-    Counts copies and similar sequences (20 % common 16-mers, on either strand), also across classes and
-    splits. Fits a logistic regression to each of: length, GC content, N, lower-case letters, the first and
-    the last 10 bases, and 4-mers, and evaluates it on sequences that are not similar. Writes audit.tsv,
-    similar.tsv and the page audit.html, and prints what is wrong.
-
-    Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit
-    """
-
-
 @runs("reporting.promoter_check.check_promoters", report=lambda conclusions, _: conclusions, say=typer.echo)
 def check_promoters(
     promoters: Path = argument("EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),

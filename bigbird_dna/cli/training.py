@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from bigbird_dna.training.memory import TrainingMemory
 
 TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
+LABELED_FILES = argument(
+    "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.", "DATA..."
+)
+NEGATIVES = option(None, "FASTA", "Negatives of a FASTA of positives.")
+TASK = option(None, "binary|multiclass|multilabel|regression", "Kind of the labels.", "found from the labels")
 
 
 def _tokenizer_of(settings: "RunConfig", given: opt.Given) -> Path:
@@ -162,18 +167,13 @@ def _checkpoints_beside(_: "RunConfig", given: opt.Given) -> Path:
     checkpoints=_checkpoints_beside,
 )
 def finetune_sequences(
-    data: list[Path] = argument(
-        "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.",
-        "DATA...",
-    ),
+    data: list[Path] = LABELED_FILES,
     output: Path = output(..., "MODEL_DIR", "Model directory to write."),
-    negatives: Path | None = option(None, "FASTA", "Negatives of a FASTA of positives."),
+    negatives: Path | None = NEGATIVES,
     splits: Path | None = option(
         None, "TSV", "Record and split (train, valid or test) of FASTA records.", "by similar sequences"
     ),
-    task: str | None = option(
-        None, "binary|multiclass|multilabel|regression", "Kind of the labels.", "found from the labels"
-    ),
+    task: str | None = TASK,
     both_strands: bool = option(
         False, None, "The sequences have no direction: read both strands.", "", "--both-strands"
     ),
@@ -205,6 +205,32 @@ def finetune_sequences(
     shuffled labels. Resumes and stops like pretrain.
 
     Example: bigbird-dna finetune-sequences train.csv dev.csv test.csv -o model
+    """
+
+
+@runs("reporting.audit.audit_dataset", report=lambda conclusions, _: conclusions, say=typer.echo)
+def audit_dataset(
+    data: list[Path] = LABELED_FILES,
+    output: Path = output(..., "DIR", "Tables and page to write."),
+    negatives: Path | None = NEGATIVES,
+    splits: Path | None = option(
+        None, "TSV", "Record and split (train, valid or test) of FASTA records.", "none"
+    ),
+    task: str | None = TASK,
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    label_columns: list[str] = opt.LABEL_COLUMNS,
+    split_column: str = opt.SPLIT_COLUMN,
+    seed: int = option(1, None, "Random seed of the folds."),
+) -> None:
+    """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
+
+    Reads the files of finetune-sequences, with any kind of label. Counts labels, and copies and similar
+    sequences (20 % common 16-mers, on either strand), also with other labels and in several splits. Fits a
+    regression to each of: length, GC content, N, lower-case letters, the first and the last 10 bases, and
+    4-mers, and evaluates it on sequences that are not similar. Writes tables and the page audit.html, and
+    prints what is wrong.
+
+    Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit
     """
 
 

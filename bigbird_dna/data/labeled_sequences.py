@@ -111,17 +111,14 @@ def read_labeled_sequences(
     similarity: float = SIMILAR,
     seed: int = 1,
 ) -> LabeledSequences:
-    """Read tables (`read_tables`), or a FASTA file of positives and `negatives`, and divide them into splits.
+    """Read labeled sequences (`read_labeled_files`), and divide them into splits.
 
     Without `task`, the kind of the labels is found from them (`parse_labels`). Sequences with more than 10 %
     N are excluded and counted. Similar sequences get the same split, unless the tables, or a table `splits`,
     specify each record's split; a missing validation split is taken from the training sequences. `UsageError`
     for files that do not belong together. `DataError` for labels of another kind, and for an empty split.
     """
-    if are_tables(data, negatives, splits):
-        table = read_tables(data, columns)
-    else:
-        table = _fasta_table(data, negatives, splits, columns)
+    table = read_labeled_files(data, negatives, splits, columns)
     where = f"{data[0]}: by {'groups of similar sequences' if table.splits is None else 'the given splits'}"
     labels, sequences = parse_labels(table, task), table.records.sequences
     kept = np.array([fraction_n(text) <= MAX_N for text in sequences.values()], bool)
@@ -145,33 +142,43 @@ def read_labeled_sequences(
     return found
 
 
-def _fasta_table(
-    data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns
+def read_labeled_files(
+    data: Sequence[Path],
+    negatives: Path | None = None,
+    splits: Path | None = None,
+    columns: TableColumns = COLUMNS,
 ) -> SequenceTable:
-    """Return the records of FASTA files of positives and negatives as the rows of a table."""
+    """Read tables (`read_tables`), or FASTA files of positives and `negatives` as the rows of a table.
+
+    `splits` is a table of splits of FASTA records. `UsageError` for files that do not belong together,
+    `DataError` for a FASTA file without negatives.
+    """
+    if are_tables(data, negatives, splits):
+        return read_tables(data, columns)
     if negatives is None:
         raise DataError(f"{data[0]}: FASTA records have no labels; give the negatives too, or a table")
     given = read_given(data, negatives, splits, columns)
     positives, others = given.files
     counts = len(positives.sequences), len(others.sequences)
     labels: list[tuple[str, ...]] = [*[("1",)] * counts[0], *[("0",)] * counts[1]]
-    for name, text in others.sequences.items():
-        positives.sequences[name] = text
+    positives.sequences.update(others.sequences)
+    positives.lower.update(others.lower)
     return SequenceTable(positives, (LABEL,), labels, given.splits, {0: data[0]})
 
 
-def parse_labels(table: SequenceTable, task: LabelKind | None = None) -> Labels:
+def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constant: bool = False) -> Labels:
     """Return the labels of a table, and log their kind.
 
     Without `task`: several columns are `multilabel` if they contain only 0 and 1, otherwise `regression`. One
     column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
     it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
-    `regression`. `DataError` names the row of a label of another kind, and a label that is the same for all.
+    `regression`. Columns with the same label in all rows are left out, unless `constant`. `DataError` names
+    the row of a label of another kind; it is also raised if all columns are left out.
     """
     kind = task or _infer(table)
     if kind in ("binary", "multiclass") and len(table.columns) > 1:
         raise DataError(f"{table.where(0)}: task {kind} needs one column of labels, not {len(table.columns)}")
-    labels = _classes(table) if kind == "multiclass" else _numbers(table, kind)
+    labels = _classes(table) if kind == "multiclass" else _numbers(table, kind, constant)
     for name in labels.outputs:
         check_name(name, "the name of a class or label", table.where(0))
     what = "classes" if kind == "multiclass" else "label" if len(labels.outputs) == 1 else "labels"
@@ -209,8 +216,8 @@ def _classes(table: SequenceTable) -> Labels:
     return Labels("multiclass", tuple(names), np.eye(len(names), dtype=np.float32)[rows])
 
 
-def _numbers(table: SequenceTable, kind: LabelKind) -> Labels:
-    """Return labels of 0 and 1, or numbers, without columns that have the same label in all rows."""
+def _numbers(table: SequenceTable, kind: LabelKind, constant: bool) -> Labels:
+    """Return labels of 0 and 1, or numbers; columns with the same label in all rows only if `constant`."""
 
     def read(text: str, number: int, column: str) -> float:
         if kind != "regression":
@@ -227,7 +234,7 @@ def _numbers(table: SequenceTable, kind: LabelKind) -> Labels:
         for number, labels in enumerate(table.labels)
     ]
     values = np.array(rows, np.float32)
-    varied = np.ptp(values, axis=0) > 0
+    varied = (np.ptp(values, axis=0) > 0) | constant
     same = [column for column, good in zip(table.columns, varied, strict=True) if not good]
     if len(same) == len(table.columns):
         first = table.labels[0][0]

@@ -219,8 +219,11 @@ def auroc(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None)
     return auroc_of(Steps.of(positives, negatives), spread)
 
 
-def auroc_of(steps: Steps, spread: Spread | None = None) -> Estimate:
-    """Return the AUROC of ranked rows, with the interval of `spread` over blocks; None: DeLong's."""
+def auroc_of(steps: Steps, spread: Spread | None = None, tail: float = TAIL) -> Estimate:
+    """Return the AUROC of ranked rows, with the interval of `spread` over blocks; None: DeLong's.
+
+    `tail` is the probability beyond each end of the interval.
+    """
     gained = np.diff(steps.true, prepend=0)
     twice = 2 * steps.negatives - steps.above - steps.false
     area = int(gained @ twice) / (2 * steps.positives * steps.negatives)
@@ -228,9 +231,10 @@ def auroc_of(steps: Steps, spread: Spread | None = None) -> Estimate:
     if spread.units < FEWEST_UNITS:
         return Estimate(area)
     if area in (0.0, 1.0):
-        least = TAIL ** (1 / spread.units)
+        least = tail ** (1 / spread.units)
         return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
-    return logit_interval(area, spread.half) if spread.error else Estimate(area)
+    half = t_quantile(spread.freedom, tail) * spread.error
+    return logit_interval(area, half) if half else Estimate(area)
 
 
 def median_auroc(labels: NDArray[np.integer[Any]], scores: Scores) -> float:
@@ -321,13 +325,16 @@ def ids_by_class(labels: ArrayLike, blocks: ArrayLike) -> ClassIds:
     return ids[y], ids[~y]
 
 
-def t_quantile(freedom: float) -> float:
-    """Return the two-sided 95 % quantile of Student's t; infinite degrees of freedom: of the normal one."""
-    if math.isinf(freedom):
-        return Z95
-    from scipy.special import stdtrit
+def t_quantile(freedom: float, tail: float = TAIL) -> float:
+    """Return the quantile of Student's t that is exceeded with probability `tail`.
 
-    return float(stdtrit(freedom, 1 - TAIL))
+    Infinite degrees of freedom: of the normal distribution.
+    """
+    if math.isinf(freedom) and tail == TAIL:
+        return Z95
+    from scipy.special import ndtri, stdtrit
+
+    return float(-ndtri(tail) if math.isinf(freedom) else stdtrit(freedom, 1 - tail))
 
 
 def discoveries(p_values: ArrayLike) -> NDArray[np.bool_]:

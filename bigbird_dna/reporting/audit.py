@@ -1,72 +1,118 @@
-"""Audit of a labeled data set before training: copies, similar sequences, and what simple features predict.
+"""Audit of a labeled data set before training: labels, copies, similar sequences, and shortcuts.
 
-A feature that alone predicts the label, such as the length or the first bases, is a shortcut: a model can be
-good without learning what distinguishes the classes. K-mers are not a shortcut, but the result to exceed.
+Labels are of any kind that a model can be trained on. Two classes as FASTA files are a table of labels 1 and
+0. What counts as a shortcut is defined in `reporting.shortcuts`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.data.custom_sequences import SequenceFiles, read_given
+from bigbird_dna.config import LABEL_KINDS, LabelKind
+from bigbird_dna.data.labeled_sequences import Labels, parse_labels, read_labeled_files
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.records import first_copies
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes
-from bigbird_dna.genome.sequence_tables import COLUMNS, LABEL, TableColumns
+from bigbird_dna.errors import DataError, check_choice
+from bigbird_dna.genome.records import counted, first_copies, listed
+from bigbird_dna.genome.sequence_tables import COLUMNS, SequenceTable, TableColumns
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
-from bigbird_dna.metrics.auroc import Estimate, auroc
+from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.reporting.run_page import shown_table
+from bigbird_dna.reporting.sequence_metrics import REGRESSION
+from bigbird_dna.reporting.shortcuts import (
+    FEATURES,
+    FOLDS,
+    AuditedTexts,
+    FeatureResult,
+    metric_of,
+    predict_from_features,
+)
 from bigbird_dna.reporting.track_page import render_page
 
-AUDIT = Schema.of("text check; count sequences; metric auroc low high; text finding", key=["check"])
-SIMILAR_SEQUENCES = Schema.of("text name class split; count group; text copy_of", key=["name"])
-CLASSES = {0: "negative", 1: "positive"}
-END = 10  # bases at an end of a sequence
-K = 4
-FOLDS = 5
-# A feature is a shortcut if the lower end of its interval is above this.
-LEAST_AUROC = 0.55
-_LEAST = 2 * FOLDS  # sequences of a class, and groups of similar sequences
+AUDIT = Schema.of(
+    "text check; count sequences; text metric; metric value low high; text finding", key=["check"]
+)
+LABEL_COUNTS = Schema.of(
+    "text label split; count sequences; optional positives; metric mean deviation minimum lower_quartile "
+    "median upper_quartile maximum",
+    key=["label", "split"],
+)
+FEATURE_METRICS = Schema.of(
+    f"text label metric; estimate {' '.join(one.column for one in FEATURES)}", key=["label"]
+)
+SIMILAR_SEQUENCES = Schema.of("text name label split; count group; text copy_of", key=["name"])
+CLASSES = ("negative", "positive")
+ALL, NO_SPLIT = "all", "none"
+OTHER = {
+    "binary": "of the other class",
+    "multiclass": "of another class",
+    "multilabel": "with other labels",
+    REGRESSION: "with another value",
+}
+_LEAST = 2 * FOLDS  # sequences with and without a label that can be predicted
+# Copies contradict each other if their numbers differ by more than this fraction of the standard deviation.
+# Of measurements of a correlation of 0.97 with their replicates, 4 % of the pairs do.
+DIFFERENT = 0.5
 
-# Axes: N sequences, F features.
-Floats = NDArray[np.float64]
+# Axes: N sequences, T labels (classes of `multiclass`), C columns of classes, two if `binary`.
+Floats = NDArray[np.floating[Any]]
+Groups = NDArray[np.int64]
 
 
 class AuditedSet(NamedTuple):
-    """Sequences with their class and, if known, their split."""
+    """Sequences with their labels and, if known, their splits."""
 
     names: list[str]
-    sequences: list[str]
-    lower: Floats  # (N,) fraction of lower-case letters in the file
-    labels: NDArray[np.int64]  # (N,)
-    splits: list[str] | None
+    given: AuditedTexts
+    labels: Labels
+    splits: NDArray[np.str_] | None  # (N,) empty: not in the table of splits
 
     @classmethod
-    def of(cls, given: SequenceFiles, where: str) -> AuditedSet:
-        """Return the sequences of both classes; `UsageError` without negatives, `DataError` if too few."""
-        if len(given.files) == 1:
-            raise UsageError(f"{where}: an audit needs two classes; give negatives, or a table with labels")
-        positives, negatives = given.files
-        sequences = {**positives.sequences, **negatives.sequences}
-        count = len(positives.sequences)
-        if min(count, len(sequences) - count) < _LEAST:
-            raise DataError(f"{where}: an audit needs at least {_LEAST} sequences of each class")
-        letters = {**positives.lower, **negatives.lower}
-        lower = np.array([letters[name] / len(text) for name, text in sequences.items()])
-        labels = np.repeat([1, 0], [count, len(sequences) - count])
+    def of(cls, table: SequenceTable, task: LabelKind | None) -> AuditedSet:
+        """Return the sequences of a table; `DataError` if there are too few of every class."""
+        sequences, labels = table.records.sequences, parse_labels(table, task, constant=True)
+        lower = np.array([table.records.lower[name] / len(text) for name, text in sequences.items()])
         splits = None
-        if given.splits is not None:
-            splits = [given.splits.get(name, "") for name in sequences]
-        return cls([*sequences], [*sequences.values()], lower, labels, splits)
+        if table.splits is not None:
+            splits = np.array([table.splits.get(name, "") for name in sequences])
+        found = cls([*sequences], AuditedTexts([*sequences.values()], lower), labels, splits)
+        if labels.kind == REGRESSION:
+            if len(sequences) < 2 * _LEAST:
+                raise DataError(f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences")
+        elif not found.usable.any():
+            raise DataError(f"{table.firsts[0]}: an audit needs at least {_LEAST} sequences of each class")
+        return found
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which labels (T,) are frequent or different enough to be predicted."""
+        values = self.labels.values
+        if self.labels.kind == REGRESSION:
+            return np.asarray(np.ptp(values, axis=0) > 0)
+        positives = values.sum(axis=0)
+        return np.asarray(np.minimum(positives, len(values) - positives) >= _LEAST)
+
+    @property
+    def columns(self) -> tuple[Sequence[str], Floats]:
+        """Names (C,) and values (N, C) of labels; of both classes if there are two."""
+        values = self.labels.values
+        if self.labels.kind == "binary":
+            return CLASSES[::-1], np.concatenate([values, 1 - values], axis=1)
+        return self.labels.outputs, values
+
+    @property
+    def parts(self) -> dict[str, NDArray[np.bool_]]:
+        """The sequences (N,) of each split by its name, which is empty for those without one."""
+        if self.splits is None:
+            return {}
+        return {split: self.splits == split for split in sorted({*self.splits.tolist()})}
 
 
 def audit_dataset(
@@ -75,34 +121,52 @@ def audit_dataset(
     *,
     negatives: Path | None = None,
     splits: Path | None = None,
+    task: LabelKind | None = None,
     sequence_column: str = COLUMNS.sequence,
-    label_column: str = LABEL,
+    label_columns: Sequence[str] = (),
     split_column: str = COLUMNS.split,
     seed: int = 1,
 ) -> list[str]:
-    """Write `audit.tsv`, `similar.tsv` and the page `audit.html` to a directory; return the conclusions.
+    """Write the tables and the page of an audit to a directory; return the conclusions.
 
-    The files are as for `prepare_sequences`; lengths may differ.
+    The tables are `audit.tsv`, `labels.tsv`, `features.tsv` and `similar.tsv`; the page is `audit.html`. The
+    files are as for `read_labeled_files`, and `task` as for `parse_labels`.
     """
-    columns = TableColumns(sequence_column, (label_column,), split_column)
+    if task is not None:
+        check_choice("--task", task, LABEL_KINDS)
+    columns = TableColumns(sequence_column, tuple(label_columns), split_column)
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
-    audited = AuditedSet.of(read_given(data, negatives, splits, columns), str(data[0]))
-    groups = similar_groups(audited.sequences, SIMILAR)
-    copies = np.array(first_copies(audited.sequences), np.int64)
-    checks = [*_balance(audited), *_similarity(audited, groups, copies), *_features(audited, groups, seed)]
-    table = pd.DataFrame(checks, columns=AUDIT.names)
+    audited = AuditedSet.of(read_labeled_files(data, negatives, splits, columns), task)
+    groups = similar_groups(audited.given.texts, SIMILAR)
+    copies = np.array(first_copies(audited.given.texts), np.int64)
+    kind, usable = audited.labels.kind, audited.usable
+    predicted = []
+    if usable.any():
+        values = audited.labels.values[:, usable]
+        predicted = [*predict_from_features(audited.given, values, kind, groups, seed)]
+    checks = [*_balance(audited), *_similarity(audited, groups, copies), *_features(audited, predicted)]
     found = [f"{one.finding[:1].upper()}{one.finding[1:]}." for one in checks if one.finding]
-    conclusions = found or ["No copies across classes or splits, and no shortcut to the class."]
+    conclusions = found or [
+        "No copies with other labels or in several splits, and no shortcut to the labels."
+    ]
+    tables = {
+        "audit": (pd.DataFrame(checks, columns=AUDIT.names), AUDIT),
+        "labels": (_counts(audited), LABEL_COUNTS),
+        "features": (_metrics(audited, predicted), FEATURE_METRICS),
+        "similar": (_similar(audited, groups, copies), SIMILAR_SEQUENCES),
+    }
     with into_directory(output, inputs) as files:
-        write_table(files / "audit.tsv", table, AUDIT)
-        write_table(files / "similar.tsv", _listed(audited, groups, copies), SIMILAR_SEQUENCES)
+        for name, (table, schema) in tables.items():
+            write_table(files / f"{name}.tsv", table, schema)
         text = render_page(
             "audit_page.html",
             style="run_page.css",
             title=f"Audit of {data[0].name}",
             conclusions=conclusions,
-            checks=shown_table(files / "audit.tsv"),
-            similar=shown_table(files / "similar.tsv"),
+            kind=kind,
+            several=len(audited.labels.outputs) > 1,
+            different=DIFFERENT,
+            shown={name: shown_table(files / f"{name}.tsv") for name in tables},
         )
         (files / "audit.html").write_text(text, encoding="utf-8")
     return conclusions
@@ -113,152 +177,160 @@ class Check(NamedTuple):
 
     check: str
     sequences: int
-    auroc: float = np.nan
+    metric: str = ""
+    value: float = np.nan
     low: float = np.nan
     high: float = np.nan
     finding: str = ""
 
 
 def _balance(audited: AuditedSet) -> Iterator[Check]:
-    """Yield the number of sequences of each class, and split."""
-    for label, name in sorted(CLASSES.items(), reverse=True):
-        own = audited.labels == label
-        yield Check(f"{name} sequences", int(own.sum()))
-        for split in sorted({*(audited.splits or ())}):
-            inside = own & (np.array(audited.splits) == split)
-            fault = "" if inside.any() else f"split {split!r} has no {name} sequence"
-            yield Check(f"{name} sequences, {split or 'no split'}", int(inside.sum()), finding=fault)
+    """Yield the number of sequences, in total and of each split, and which labels are missing or too rare."""
+    values = audited.columns[1]
+    rare = [*_missing(audited, values, _LEAST)]
+    yield Check("sequences", len(values), finding="; ".join(f"{one}: not evaluated" for one in rare))
+    parts = audited.parts
+    for split in ("train", "test") if parts else ():
+        if split not in parts:
+            yield Check(f"sequences, {split}", 0, finding=f"no sequence is in split {split!r}")
+    for split, inside in parts.items():
+        size, own = int(inside.sum()), values[inside]
+        if split:
+            faults = [f"split {split!r} has {one}" for one in _missing(audited, own, 1)]
+            yield Check(f"sequences, {split}", size, finding="; ".join(faults))
+        else:
+            fault = f"{counted(size, 'sequence')} not in the table of splits"
+            yield Check("sequences, no split", size, finding=fault)
 
 
-def _similarity(audited: AuditedSet, groups: NDArray[np.int64], copies: NDArray[np.int64]) -> Iterator[Check]:
-    """Yield the number of copies and of similar sequences: in total, of both classes, of several splits."""
-    labels, splits = audited.labels, audited.splits
-    kinds = (("copies of another sequence", copies), ("sequences similar to another one", groups))
-    for what, ids in kinds:
+def _missing(audited: AuditedSet, values: Floats, least: int) -> Iterator[str]:
+    """Yield what labels with `values` (N, C) lack: sequences of a class, with and without it, or numbers."""
+    kind, names = audited.labels.kind, np.array(audited.columns[0])
+    no = "no sequence" if least == 1 else f"fewer than {least} sequences"
+    if kind == REGRESSION:
+        faults = {"only one value of": np.ptp(values, axis=0) == 0}
+    else:
+        of = "with" if kind == "multilabel" else "of class"
+        faults = {f"{no} {of}": values.sum(axis=0) < least}
+    if kind == "multilabel":
+        faults[f"{no} without"] = (1 - values).sum(axis=0) < least
+    for fault, which in faults.items():
+        if which.any():
+            yield f"{fault} {listed([*map(repr, names[which].tolist())])}"
+
+
+def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator[Check]:
+    """Yield the number of copies and of similar sequences: in total, with other labels, in several splits."""
+    kind, splits = audited.labels.kind, audited.splits
+    why = "one of the labels is wrong"
+    if kind == REGRESSION:
+        why = (
+            f"they differ by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
+        )
+    kinds = (
+        ("copies of another sequence", "copies of", copies),
+        ("sequences similar to another one", "similar to", groups),
+    )
+    for what, are, ids in kinds:
         yield Check(what, int((np.bincount(ids)[ids] > 1).sum()))
-        mixed = int(_several(ids, labels).sum())
-        fault = f"{mixed:,} {what}, of the other class: one of the labels is wrong"
+        mixed, other = int(_contradicted(ids, audited.labels).sum()), OTHER[kind]
+        fault = f"{mixed:,} {what}, {other}: {why}"
         wrong = mixed and ids is copies
-        yield Check(f"{what}, of the other class", mixed, finding=fault if wrong else "")
+        yield Check(f"{what}, {other}", mixed, finding=fault if wrong else "")
         if splits is None:
             continue
-        numbers = np.unique(splits, return_inverse=True)[1]
-        held_out = int((_several(ids, numbers) & (np.array(splits) != "train")).sum())
-        fault = f"{held_out:,} held-out sequences are {what}, in another split: metrics are optimistic"
+        several = _ranges(ids, np.unique(splits, return_inverse=True)[1]) > 0
+        held_out = int((several & (splits != "train")).sum())
+        fault = f"{held_out:,} held-out sequences are {are} one of another split: metrics are optimistic"
         yield Check(f"{what}, in another split", held_out, finding=fault if held_out else "")
 
 
-def _several(ids: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether rows (N,) of a row's id have several values."""
-    pairs = np.unique(np.stack([ids, values], axis=1), axis=0)
-    return np.bincount(pairs[:, 0], minlength=int(ids.max()) + 1)[ids] > 1
+def _contradicted(ids: Groups, labels: Labels) -> NDArray[np.bool_]:
+    """Return whether rows (N,) of a row's id have other labels, or numbers that differ by more than noise."""
+    found = np.zeros(len(ids), bool)
+    repeated = np.bincount(ids)[ids] > 1
+    values, own = labels.values[repeated], ids[repeated]
+    limits = DIFFERENT * labels.values.std(axis=0) if labels.kind == REGRESSION else np.zeros(values.shape[1])
+    for column, limit in zip(values.T, limits, strict=True):
+        found[repeated] |= _ranges(own, column) > limit
+    return found
 
 
-def _features(audited: AuditedSet, groups: NDArray[np.int64], seed: int) -> Iterator[Check]:
-    """Yield how well each feature alone predicts the class of sequences in other groups of similar ones."""
-    folds = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups] % FOLDS
-
-    def measured(x: Floats) -> Estimate:
-        scores = _cross_validated(x, audited.labels, folds)
-        return auroc(audited.labels, scores, groups)
-
-    # Bases at an end predict the class if its composition differs anywhere. They are a shortcut if they do
-    # so better than bases inside the sequence.
-    inside = max(measured(_bases(audited, place)).value for place in INSIDE)
-    for name, (compute, least) in FEATURES.items():
-        x, count = compute(audited), len(audited.names)
-        if not np.ptp(x, axis=0).any():
-            yield Check(f"{name} alone", count)  # the same for all sequences
-            continue
-        found = measured(x)
-        bound = max(LEAST_AUROC, inside) if least is None else least
-        value = f"AUROC {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-        finding = f"the class can be predicted from {name} alone: {value}" if found.low > bound else ""
-        yield Check(f"{name} alone", count, *found, finding=finding)
+def _ranges(ids: Groups, values: NDArray[Any]) -> Floats:
+    """Return the largest minus the smallest of the values (N,) of rows of a row's id, (N,)."""
+    least, most = np.full((2, int(ids.max(initial=0)) + 1), [[np.inf], [-np.inf]])
+    np.minimum.at(least, ids, values)
+    np.maximum.at(most, ids, values)
+    found: Floats = (most - least)[ids]
+    return found
 
 
-def _cross_validated(x: Floats, labels: NDArray[np.int64], folds: NDArray[np.int64]) -> Floats:
-    """Return log-odds (N,) of a logistic regression on features (N, F), each fitted to the other folds."""
-    from sklearn.linear_model import LogisticRegression
-
-    scores = np.zeros(len(x))
-    for fold in range(FOLDS):
-        test = folds == fold
-        if not test.any() or len({*labels[~test].tolist()}) < 2:
-            continue
-        mean, spread = x[~test].mean(axis=0), x[~test].std(axis=0)
-        scaled = (x - mean) / np.where(spread > 0, spread, 1.0)
-        model = LogisticRegression(class_weight="balanced", max_iter=1000)
-        scores[test] = model.fit(scaled[~test], labels[~test]).decision_function(scaled[test])
-    return scores
-
-
-def _with_square(values: Floats) -> Floats:
-    """Values (N,) and their squared distances to the mean, so that extremes can predict too; (N, 2)."""
-    return np.stack([values, (values - values.mean()) ** 2], axis=1)
+def _features(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> Iterator[Check]:
+    """Yield how well each feature alone predicts the labels."""
+    kind, count = audited.labels.kind, len(audited.names)
+    outputs = [name for name, good in zip(audited.labels.outputs, audited.usable, strict=True) if good]
+    several, metric = len(audited.labels.outputs) > 1, metric_of(kind)
+    one, more = ("label", "labels") if kind in ("multilabel", REGRESSION) else ("class", "classes")
+    for feature, found, shortcuts, on_average in predicted:
+        text, best = f"{metric} {_shown(found.mean)}", ""
+        subject = f"the {more} on average" if several else f"the {one}"
+        if several and shortcuts:
+            subject = f"{len(shortcuts):,} of {len(outputs):,} {more}"
+            best = f", {outputs[shortcuts[0]]!r} best"
+            text = f"{metric} {_shown(found.outputs[shortcuts[0]])}, mean {_shown(found.mean)}"
+        fault = f"{subject} can be predicted from {feature.name} alone{best}: {text}"
+        wrong = shortcuts or on_average
+        name = f"mean {metric}" if several else metric
+        yield Check(f"{feature.name} alone", count, name, *found.mean, finding=fault if wrong else "")
 
 
-def _lengths(audited: AuditedSet) -> Floats:
-    return _with_square(np.log([len(text) for text in audited.sequences]))
+def _shown(found: Estimate) -> str:
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
-def _gc(audited: AuditedSet) -> Floats:
-    counts = [[text.count("G") + text.count("C"), len(text) - text.count("N")] for text in audited.sequences]
-    found = np.array(counts, np.float64)
-    return _with_square(found[:, 0] / np.maximum(found[:, 1], 1))
-
-
-def _unknown(audited: AuditedSet) -> Floats:
-    """Fraction of N, and the mean position of N as a fraction of the sequence."""
+def _counts(audited: AuditedSet) -> pd.DataFrame:
+    """Return the rows of `LABEL_COUNTS`: each label in all sequences, and in each split."""
+    names, values = audited.columns
     rows = []
-    for text in audited.sequences:
-        places = np.flatnonzero(base_codes(text) == UNKNOWN)
-        rows.append((len(places) / len(text), places.mean() / len(text) if len(places) else 0.5))
-    return np.array(rows)
+    for number, name in enumerate(names):
+        for split, inside in {ALL: np.ones(len(values), bool), **audited.parts}.items():
+            own = values[inside, number].astype(np.float64)
+            if audited.labels.kind == REGRESSION:
+                numbers = [np.nan, own.mean(), own.std(), *np.percentile(own, [0, 25, 50, 75, 100])]
+            else:
+                numbers = [own.sum(), *[np.nan] * 7]
+            rows.append((name, split or NO_SPLIT, len(own), *numbers))
+    return pd.DataFrame(rows, columns=LABEL_COUNTS.names)
 
 
-def _bases(audited: AuditedSet, place: float) -> Floats:
-    """One-hot bases (N, 4 · `END`) at a place of the sequences, from 0 for the first to 1 for the last."""
-    firsts = [round(place * max(len(text) - END, 0)) for text in audited.sequences]
-    codes = [base_codes(text[at : at + END]) for text, at in zip(audited.sequences, firsts, strict=True)]
-    padded = [np.pad(one, (END - len(one), 0), constant_values=UNKNOWN) for one in codes]
-    return np.eye(UNKNOWN + 1)[np.array(padded)][..., :UNKNOWN].reshape(len(codes), -1)
+def _metrics(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> pd.DataFrame:
+    """Return the rows of `FEATURE_METRICS`: each label, with the metrics of all features."""
+    found = np.full((len(audited.labels.outputs), len(FEATURES), 3), np.nan)
+    for number, one in enumerate(predicted):
+        found[audited.usable, number] = one.found.outputs
+    table = pd.DataFrame(found.reshape(len(found), -1), columns=FEATURE_METRICS.names[2:])
+    table.insert(0, "label", audited.labels.outputs)
+    table.insert(1, "metric", metric_of(audited.labels.kind))
+    return table
 
 
-def _kmers(audited: AuditedSet) -> Floats:
-    """Number of each k-mer per base, (N, at most 5 ^ k)."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    if max(map(len, audited.sequences)) < K:
-        return np.zeros((len(audited.sequences), 1))
-    counted = CountVectorizer(analyzer="char", ngram_range=(K, K), lowercase=False)
-    lengths = np.array([[len(text)] for text in audited.sequences])
-    return np.asarray(counted.fit_transform(audited.sequences).toarray() / lengths, np.float64)
-
-
-INSIDE = (0.3, 0.5, 0.7)
-FEATURES: Mapping[str, tuple[Callable[[AuditedSet], Floats], float | None]] = {
-    "length": (_lengths, LEAST_AUROC),
-    "GC content": (_gc, LEAST_AUROC),
-    "N": (_unknown, LEAST_AUROC),
-    "lower-case letters": (lambda audited: _with_square(audited.lower), LEAST_AUROC),
-    f"the first {END} bases": (lambda audited: _bases(audited, 0), None),
-    f"the last {END} bases": (lambda audited: _bases(audited, 1), None),
-    f"{K}-mer frequencies": (_kmers, 1.0),
-}
-"""Features, each with the AUROC above which it is a shortcut; None: that of bases inside the sequences."""
-
-
-def _listed(audited: AuditedSet, groups: NDArray[np.int64], copies: NDArray[np.int64]) -> pd.DataFrame:
+def _similar(audited: AuditedSet, groups: Groups, copies: Groups) -> pd.DataFrame:
     """Return the rows of `SIMILAR_SEQUENCES`: sequences that are similar to others, by group."""
     members = defaultdict[int, list[int]](list)
     for row, group in enumerate(groups.tolist()):
         members[group].append(row)
+    names, values = audited.columns
+
+    def label(row: int) -> str:
+        if audited.labels.kind == REGRESSION:
+            return ", ".join(f"{value:g}" for value in values[row].tolist())
+        return ", ".join(names[number] for number in np.flatnonzero(values[row]).tolist())
+
     rows = [
         (
             audited.names[row],
-            CLASSES[int(audited.labels[row])],
-            "" if audited.splits is None else audited.splits[row],
+            label(row),
+            "" if audited.splits is None else str(audited.splits[row]),
             number,
             "" if copies[row] == row else audited.names[copies[row]],
         )

@@ -2,125 +2,251 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from pandas.api.types import is_numeric_dtype
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.reporting.audit import END, audit_dataset
+from bigbird_dna.reporting.audit import DIFFERENT, audit_dataset
+from bigbird_dna.reporting.shortcuts import END
 from tests.cli.command import Run, refused
 from tests.genome.test_records import fasta
-from tests.golden.messages import fails, message
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
-COUNT, LENGTH = 300, 120
+COUNT, LENGTH, LABELS = 400, 120, 60
+KINDS = {
+    "binary": "of the other class",
+    "multiclass": "of another class",
+    "multilabel": "with other labels",
+    "regression": "with another value",
+}
+"""Kind → how copies with other labels are called."""
 COPIES, ALIKE = "copies of another sequence", "sequences similar to another one"
-MIXED, MOVED = ", of the other class", ", in another split"
+MOVED = ", in another split"
 KMERS = "4-mer frequencies alone"
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def clean(seed: int) -> pd.DataFrame:
-    """Random sequences of two classes; half of the positives have a motif at any place."""
+def clean(kind: str, seed: int) -> pd.DataFrame:
+    """Random sequences; half of those that are `marked` have a motif at any place.
+
+    Those are the positives of a class or label, or have a number above the mean.
+    """
     rng = np.random.default_rng(seed)
-    texts = [random_dna(LENGTH, 1000 * seed + row) for row in range(2 * COUNT)]
-    for row in range(0, COUNT, 2):
+    labels: dict[str, Any] = {
+        "binary": {"label": np.repeat([1, 0], COUNT // 2)},
+        "multiclass": {
+            "label": np.array(["enhancer", "other", "promoter", "silencer"])[rng.integers(4, size=COUNT)]
+        },
+        "multilabel": {f"label_{n}": 1 * (rng.random(COUNT) < 0.07 + (n / 80) ** 3) for n in range(LABELS)},
+        "regression": {"label": rng.normal(5, 3, COUNT)},
+    }[kind]
+    texts = [random_dna(LENGTH, 1000 * seed + row) for row in range(COUNT)]
+    table = pd.DataFrame({"name": [f"s{row}" for row in range(COUNT)], "sequence": texts, **labels})
+    for row in np.flatnonzero(marked(table))[::2]:
         at = int(rng.integers(END, LENGTH - 2 * END))
-        texts[row] = texts[row][:at] + "TGACTCA" + texts[row][at + 7 :]
-    table = pd.DataFrame({"sequence": texts, "label": np.repeat([1, 0], COUNT)})
-    return table.assign(name=[f"s{row}" for row in range(2 * COUNT)])
+        table.loc[row, "sequence"] = texts[row][:at] + "TGACTCA" + texts[row][at + 7 :]
+    return table
+
+
+def marked(table: pd.DataFrame) -> pd.Series:
+    if "label" not in table:
+        return table[f"label_{LABELS // 2}"] == 1
+    labels = table["label"]
+    return labels > labels.mean() if is_numeric_dtype(labels) else labels == "other"
 
 
 def audited(table: pd.DataFrame, home: Path) -> tuple[list[str], pd.DataFrame]:
     table.to_csv(home / "x.csv", index=False)
     conclusions = audit_dataset([home / "x.csv"], home / "audit")
-    return conclusions, pd.read_csv(home / "audit/audit.tsv", sep="\t").set_index("check")
+    return conclusions, written(home, "audit").set_index("check")
+
+
+def written(home: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(home / f"audit/{name}.tsv", sep="\t", keep_default_na=False, na_values=[""])
 
 
 def changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    """The table with a change of the positives."""
-    positive = table["label"] == 1
-    return table.assign(sequence=table["sequence"].where(~positive, table["sequence"].map(change)))
+    """The table with a change of the marked sequences."""
+    return table.assign(sequence=table["sequence"].mask(marked(table), table["sequence"].map(change)))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_found_in_a_clean_set(seed: int, tmp_path: Path) -> None:
-    conclusions, table = audited(clean(seed), tmp_path)
+@each_kind
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))])
+def test_nothing_is_found_in_a_clean_set(kind: str, seed: int, tmp_path: Path) -> None:
+    conclusions, table = audited(clean(kind, seed), tmp_path)
     assert len(conclusions) == 1 and table["finding"].isna().all()
     assert table.loc[[COPIES, ALIKE], "sequences"].sum() == 0
-    assert table["auroc"].dropna().between(0.35, 0.75).all()
+    chance = table["value"].dropna()
+    assert len(chance) == 4
+    assert (chance.abs() < 0.4).all() if kind == "regression" else chance.between(0.35, 0.75).all()
+
+
+def more_gc(text: str) -> str:
+    return "".join("G" if c == "A" and n % 3 else c for n, c in enumerate(text))
 
 
 @pytest.mark.parametrize(
-    ("check", "change"),
+    ("kind", "check", "change"),
     [
-        (
-            "GC content alone",
-            lambda text: "".join("G" if c == "A" and n % 3 else c for n, c in enumerate(text)),
-        ),
-        ("length alone", lambda text: text[:-3]),
-        ("N alone", lambda text: text[:50] + "N" + text[51:]),
-        ("lower-case letters alone", lambda text: text[:40] + text[40:50].lower() + text[50:]),
-        (f"the first {END} bases alone", lambda text: "GATC" + text[4:]),
-        (f"the last {END} bases alone", lambda text: text[:-2] + "TA"),
+        ("binary", "length alone", lambda text: text[:-3]),
+        ("binary", "N alone", lambda text: text[:50] + "N" + text[51:]),
+        ("multiclass", "lower-case letters alone", lambda text: text[:40] + text[40:50].lower() + text[50:]),
+        *((kind, "GC content alone", more_gc) for kind in KINDS),
+        *((kind, f"the first {END} bases alone", lambda text: "GATC" + text[4:]) for kind in KINDS),
+        *((kind, f"the last {END} bases alone", lambda text: text[:-3] + "TAT") for kind in KINDS),
     ],
 )
-def test_a_planted_shortcut_is_found(check: str, change: Callable[[str], str], tmp_path: Path) -> None:
-    conclusions, table = audited(changed(clean(1), change), tmp_path)
+def test_a_planted_shortcut_is_found(
+    kind: str, check: str, change: Callable[[str], str], tmp_path: Path
+) -> None:
+    original = clean(kind, 1)
+    conclusions, table = audited(changed(original, change), tmp_path)
     assert table["finding"].dropna().index.tolist() == [check]
-    row = table.loc[check]
-    assert row["low"] > 0.6 and f"{row['auroc']:.3f}" in conclusions[0] and len(conclusions) == 1
+    assert f"{table.loc[check, 'value']:.3f}" in conclusions[0] and len(conclusions) == 1
     page = (tmp_path / "audit/audit.html").read_text()
-    assert conclusions[0] in page and "<script" not in page
+    assert conclusions[0].replace("'", "&#39;") in page and "<script" not in page
+    column = check.removesuffix(" alone").removeprefix("the ").replace(f" {END}", "").replace(" ", "_")
+    column = {"lower-case_letters": "lower_case", "GC_content": "gc_content", "N": "n"}.get(column, column)
+    by_label = written(tmp_path, "features").set_index("label")
+    best = by_label[column].idxmax()
+    assert by_label.loc[best, f"{column}_low"] > (0.3 if kind == "regression" else 0.6)
+    if len(by_label) > 1:  # the label of the marked sequences, which the conclusion names
+        assert best == ("other" if kind == "multiclass" else f"label_{LABELS // 2}")
+        assert repr(best) in conclusions[0]
 
 
-def test_all_planted_copies_are_found_and_listed(tmp_path: Path) -> None:
-    rng, table = np.random.default_rng(2), clean(2)
+def relabeled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with contradictory labels."""
+    if "label" not in table:
+        return table.assign(label_0=1 - table["label_0"])
+    labels = table["label"]
+    if not is_numeric_dtype(labels):
+        return table.assign(label=labels.map({"other": "enhancer"}).fillna("other"))
+    return table.assign(label=1 - labels if set(labels) <= {0, 1} else labels + 1.2 * DIFFERENT * 3)
+
+
+@each_kind
+def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> None:
+    rng, table = np.random.default_rng(2), clean(kind, 2)
     splits = np.array(["train", "valid", "test"])[np.arange(len(table)) % 3]
     table = table.assign(split=splits)
     chosen = rng.choice(len(table), 60, replace=False)
     more = table.iloc[chosen].assign(name=[f"copy{row}" for row in chosen])
-    kinds = np.arange(60) % 4  # same split and class; other split; other class; a part in another split
+    kinds = np.arange(60) % 4  # same split and label; other split; other label; a part in another split
     more["sequence"] = [
-        text[30:] + random_dna(30, row) if kind == 3 else reverse_complement(text) if kind else text
-        for row, (text, kind) in enumerate(zip(more["sequence"], kinds, strict=True))
+        text[30:] + random_dna(30, row) if what == 3 else reverse_complement(text) if what else text
+        for row, (text, what) in enumerate(zip(more["sequence"], kinds, strict=True))
     ]
-    more["label"] = more["label"].where(kinds != 2, 1 - more["label"])
+    if kind == "regression":  # of another measurement
+        more["label"] += 0.8 * DIFFERENT * 3 * rng.uniform(-1, 1, 60)
+        more["label"] = more["label"].mask(kinds == 2, table["label"].iloc[chosen])
+    more[kinds == 2] = relabeled(more[kinds == 2])
     moved = more["split"].map({"train": "test", "valid": "train", "test": "valid"})
     more["split"] = more["split"].where(~np.isin(kinds, [1, 3]), moved)
     conclusions, found = audited(pd.concat([table, more]), tmp_path)
     counts = found["sequences"]
     assert counts[COPIES] == 90
     assert counts[ALIKE] == 120
-    assert counts[f"{COPIES}{MIXED}"] == 30
+    assert counts[f"{COPIES}, {KINDS[kind]}"] == 30
     both = pd.concat([table.iloc[chosen[kinds == 1]], more[kinds == 1]])
     assert counts[f"{COPIES}{MOVED}"] == (both["split"] != "train").sum()
     assert len(conclusions) == 3
-    listed = pd.read_csv(tmp_path / "audit/similar.tsv", sep="\t").set_index("name")
+    listed = written(tmp_path, "similar").set_index("name")
     assert len(listed) == 120
-    for row, name, kind in zip(chosen, more["name"], kinds, strict=True):
+    for row, name, what in zip(chosen, more["name"], kinds, strict=True):
         assert listed.loc[name, "group"] == listed.loc[f"s{row}", "group"]
         pair = {name: f"s{row}", f"s{row}": name}
         copies = [one for one, other in pair.items() if listed.loc[one, "copy_of"] == other]
-        assert len(copies) == (kind != 3)
+        assert len(copies) == (what != 3)
+        if what in (0, 2) and kind != "regression":
+            assert (listed.loc[name, "label"] == listed.loc[f"s{row}", "label"]) == (what == 0)
+
+
+@each_kind
+def test_labels_are_counted_in_each_split_and_missing_ones_found(kind: str, tmp_path: Path) -> None:
+    table = clean(kind, 3)
+    positive = marked(table)
+    table["split"] = np.where(positive, "train", np.where(np.arange(COUNT) % 2, "train", "test"))
+    if kind == "regression":
+        table["label"] = table["label"].where(table["split"] == "train", 0.5)
+    conclusions, found = audited(table, tmp_path)
+    assert found["finding"].dropna().index.tolist()[0] == "sequences, test"
+    for split, own in table.drop(columns="split").groupby(table["split"]):
+        own.to_csv(tmp_path / f"{split}.csv", index=False)
+    files = [tmp_path / f"{split}.csv" for split in ("train", "test")]
+    assert audit_dataset(files, tmp_path / "separate") == conclusions
+    names = {"binary": "positive", "multiclass": "other", "regression": "label"}
+    name = names.get(kind, f"label_{LABELS // 2}")
+    assert f"{name!r}" in conclusions[0]
+    counts = written(tmp_path, "labels").set_index(["label", "split"]).loc[name]
+    assert counts["sequences"].to_dict() == {"all": COUNT, **table["split"].value_counts()}
+    if kind == "regression":
+        train = table.loc[table["split"] == "train", "label"]
+        assert counts.loc["train", "mean"] == pytest.approx(train.mean(), rel=1e-5)
+        assert counts.loc["train", "upper_quartile"] == pytest.approx(train.quantile(0.75), rel=1e-5)
+        assert counts.loc["test", "deviation"] == 0 and counts["positives"].isna().all()
+    else:
+        assert counts["positives"].tolist() == [positive.sum(), 0, positive.sum()]  # all, test, train
+
+
+def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(tmp_path: Path) -> None:
+    table = clean("multilabel", 4)[["sequence", "label_50", "label_59"]].assign(label_1=0, split="train")
+    table.loc[:3, "label_1"] = 1
+    conclusions, found = audited(table, tmp_path)
+    assert found["finding"].dropna().index.tolist() == ["sequences", "sequences, test"]
+    assert "'label_1'" in conclusions[0] and "'label_50'" not in conclusions[0]
+    by_label = written(tmp_path, "features").set_index("label")
+    assert by_label["gc_content"].isna().to_dict() == {"label_50": False, "label_59": False, "label_1": True}
+    table = clean("regression", 4).assign(other=2.5)
+    table.to_csv(tmp_path / "y.csv", index=False)
+    audit_dataset([tmp_path / "y.csv"], tmp_path / "audit", label_columns=["label", "other"])
+    found = written(tmp_path, "audit").set_index("check")
+    assert found["finding"].dropna().index.tolist() == ["sequences"]
+    only = audit_dataset([tmp_path / "y.csv"], tmp_path / "audit", label_columns=["other"])
+    assert len(only) == 1 and "'other'" in only[0]
+
+
+@each_kind
+def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) -> None:
+    text = random_dna(2 * COUNT + LENGTH, 1)
+    windows = [text[2 * row : 2 * row + LENGTH] for row in range(COUNT)]
+    conclusions, table = audited(clean(kind, 5).assign(sequence=windows), tmp_path)
+    assert table.loc[ALIKE, "sequences"] == COUNT and table["finding"].isna().all()
+    assert table["low"].isna().all() and len(conclusions) == 1
 
 
 def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
-    table = clean(3)
+    table = clean("binary", 3)
     for label, name in ((1, "p"), (0, "n")):
         own = table[table["label"] == label]
-        fasta(tmp_path / f"{name}.fa", **dict(zip(own["name"], own["sequence"], strict=True)))
-    words = (tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "-o", tmp_path / "out")
-    outcome = run("audit-dataset", *words)
-    assert outcome.code == 0 and len(outcome.out.splitlines()) == 1
-    message(refused(run("audit-dataset", tmp_path / "p.fa", "-o", tmp_path / "none"), 2))
+        texts = own["sequence"].str.lower() if label else own["sequence"]
+        fasta(tmp_path / f"{name}.fa", **dict(zip(own["name"], texts, strict=True)))
+    rows = "".join(f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT - 1))
+    (tmp_path / "splits.tsv").write_text(rows)
+    words = (tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "--splits", tmp_path / "splits.tsv")
+    outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
+    assert outcome.code == 0
+    found = written(tmp_path, "audit").set_index("check")
+    checks = ["sequences, no split", "lower-case letters alone"]
+    assert found["finding"].dropna().index.tolist() == checks == checks[: len(outcome.out.splitlines())]
+    assert found.loc["sequences, no split", "sequences"] == 1
+    refused(run("audit-dataset", tmp_path / "p.fa", "-o", tmp_path / "none"), 1)
+    refused(run("audit-dataset", *words, "--task", "ranking", "-o", tmp_path / "none"), 2)
     with fails(UsageError):
-        audit_dataset([tmp_path / "p.fa"], tmp_path / "none")
+        audit_dataset([tmp_path / "p.fa", tmp_path / "n.fa"], tmp_path / "none")
     tiny = pd.DataFrame({"sequence": ["A", "CG", "T"] * 8, "label": [1, 0] * 12})
     _, found = audited(tiny, tmp_path)
-    assert np.isnan(found.loc[KMERS, "auroc"])
+    assert np.isnan(found.loc[KMERS, "value"])
     fasta(tmp_path / "few.fa", a="ACGT")
     with fails(DataError):
         audit_dataset([tmp_path / "p.fa"], tmp_path / "none", negatives=tmp_path / "few.fa")
+    tiny.assign(label=np.linspace(0, 1, 24)).iloc[:19].to_csv(tmp_path / "y.csv", index=False)
+    with fails(DataError):
+        audit_dataset([tmp_path / "y.csv"], tmp_path / "none")
     assert not (tmp_path / "none").exists()
