@@ -32,7 +32,7 @@ from transformers.utils import cached_file
 
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.huggingface.configuration import OWN_TYPE, own_description
-from bigbird_dna.huggingface.model_code import TOKENIZER_KEY
+from bigbird_dna.huggingface.model_code import TOKENIZER_KEY, label_names
 from bigbird_dna.model.base_positions import BaseBatch
 from bigbird_dna.model.batching import bins_shown, centered_bins, place_bins
 from bigbird_dna.model.directory import build_network, described_tokenizer, make_model
@@ -274,6 +274,12 @@ class HubClassifier(HubModel):
             head = {"task": settings.task, "settings": settings.as_json()}
             config.bigbird_dna = {**config.bigbird_dna, **head}
             self._keys_to_ignore_on_load_unexpected = [r"^network\.(masked_tokens|next_sentence)\."]
+        outputs = len(label_names(settings) or ())
+        if outputs and outputs != config.num_labels:
+            raise ModelError(
+                f"num_labels {config.num_labels}: the model has {outputs} outputs; only a pretrained model "
+                "gets a new head"
+            )
         return settings
 
     def forward(
@@ -294,8 +300,6 @@ class HubClassifier(HubModel):
             logits = self.network(rows.ids, rows.lengths, rows.segments, bases)
         if isinstance(self._loaded, LoadedSequenceModel) and self._loaded.settings.kind == "regression":
             logits = self._loaded.finish(logits)
-        if logits.shape[1] != self.config.num_labels:
-            raise ModelError(f"num_labels {self.config.num_labels}: the model has {logits.shape[1]} outputs")
         loss = None if labels is None else self.loss(logits.float(), labels)
         return self._output(SequenceClassifierOutput, return_dict, loss=loss, logits=logits)
 

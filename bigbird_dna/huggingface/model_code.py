@@ -42,8 +42,10 @@ from bigbird_dna.model.settings import (
     ClassificationSettings,
     OtherSettings,
     PretrainingSettings,
+    PromoterSettings,
     QuestionAnsweringSettings,
     SequenceSettings,
+    Settings,
 )
 from bigbird_dna.model.weights import network_of_shapes
 
@@ -104,6 +106,20 @@ def _auto_classes(model: LoadedModel) -> list[str]:
     return ["AutoModel", _CLASSIFIER] if model.task == "encoder" else [_CLASSIFIER, "AutoModel"]
 
 
+def label_names(settings: Settings) -> tuple[str, ...] | None:
+    """Names of the outputs of a model that classifies, in order; None for any other model."""
+    match settings:
+        case PromoterSettings():
+            return ("promoter",)
+        case ChromatinSettings():
+            return tuple(track.track for track in settings.tracks)
+        case SequenceSettings():
+            return settings.outputs
+        case ClassificationSettings():
+            return settings.labels or tuple(f"LABEL_{index}" for index in range(settings.outputs))
+    return None
+
+
 def head_values(model: LoadedModel) -> dict[str, Any]:
     """Keys of `config.json` from head and tokenizer, for a model that was not imported."""
     tokenizer, settings = model.tokenizer, model.settings
@@ -113,23 +129,17 @@ def head_values(model: LoadedModel) -> dict[str, Any]:
         "eos_token_id": tokenizer.sep_id,
         "sep_token_id": tokenizer.sep_id,
     }
-    names: tuple[str, ...] | None = None
-    # The library treats one output as regression unless this key declares it a logit.
-    problem = "multi_label_classification"
-    if model.task == "promoter":
-        names = ("promoter",)
-    elif isinstance(settings, ChromatinSettings):
-        names = tuple(track.track for track in settings.tracks)
-    elif isinstance(settings, SequenceSettings):
-        names, kinds = settings.outputs, {"regression": "regression"}
-        problem = (kinds | {"multiclass": "single_label_classification"}).get(settings.kind, problem)
-    elif isinstance(settings, ClassificationSettings):
-        names = settings.labels or tuple(f"LABEL_{index}" for index in range(settings.outputs))
-        problem = ""
-    if names is not None:
-        values["id2label"] = {str(index): name for index, name in enumerate(names)}
-        values["label2id"] = {name: index for index, name in enumerate(names)}
-    return values | ({"problem_type": problem} if names is not None and problem else {})
+    names = label_names(settings)
+    if names is None:
+        return values
+    values["id2label"] = {str(index): name for index, name in enumerate(names)}
+    values["label2id"] = {name: index for index, name in enumerate(names)}
+    if not isinstance(settings, ClassificationSettings):
+        # The library treats one output as regression unless this key declares it a logit.
+        kind = settings.kind if isinstance(settings, SequenceSettings) else ""
+        kinds = {"regression": "regression", "multiclass": "single_label_classification"}
+        values["problem_type"] = kinds.get(kind, "multi_label_classification")
+    return values
 
 
 def write_checkpoint(
