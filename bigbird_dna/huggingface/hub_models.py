@@ -51,7 +51,7 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.model.weights import shapes_only
 
-# Options of `from_pretrained` that say where files are.
+# Options of `from_pretrained` about the place of files.
 _OF_FILES = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
 
@@ -133,7 +133,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
 
     @property
     def loaded(self) -> LoadedModel:
-        """The model as `bigbird_dna.load` returns it, such as for `predict`; it shares these weights."""
+        """The model as `bigbird_dna.load` returns it, such as for `predict`, with the same tensors."""
         if self._loaded is None:
             raise ModelError("the model has no tokenizer: load it with from_pretrained")
         return self._loaded
