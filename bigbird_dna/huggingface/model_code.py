@@ -27,7 +27,12 @@ from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import OWN_KEY, OWN_TYPE, own_description
 from bigbird_dna.huggingface.names import read_weights
 from bigbird_dna.huggingface.tensors import read_tensors
-from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, own_tokenizer_name, write_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import (
+    ORIGINAL_FILES,
+    find_tokenizer,
+    own_tokenizer_name,
+    write_tokenizer,
+)
 from bigbird_dna.model.directory import (
     build_network,
     describe,
@@ -85,7 +90,7 @@ def export_with_code(model: LoadedModel, output: Path) -> str:
         **head_values(model),
         OWN_KEY: describe(model) | own,
     }
-    check_writable(values, output / "config.json")
+    check_writable(values, (model.path or output) / "config.json")
     tensors = {f"network.{name}": tensor for name, tensor in model.network.state_dict().items()}
     code = Path(__file__).with_name(CODE_FILE).read_bytes()
     write_checkpoint(output, model, values, tensors, {CODE_FILE: code})
@@ -173,8 +178,9 @@ def import_with_code(
     if isinstance(settings, OtherSettings):
         raise ModelError(f"{path}: {settings.task} models cannot be imported")
     name = values[OWN_KEY].get(TOKENIZER_KEY)
-    if tokenizer is None and (not isinstance(name, str) or Path(name).name != name or "\0" in name):
-        raise ModelError(f"{path}: {TOKENIZER_KEY} {shortened(repr(name))} is not the name of a file")
+    if tokenizer is None and name not in ORIGINAL_FILES:
+        names = ", ".join(ORIGINAL_FILES)
+        raise ModelError(f"{path}: {TOKENIZER_KEY} {shortened(repr(name))} must be one of {names}")
     if tokenizer is not None:
         pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     elif not (directory / name).is_file():

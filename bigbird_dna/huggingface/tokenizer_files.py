@@ -18,6 +18,8 @@ from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
 OWN_FILE = "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 _TEXT_FILE = "spiece.model"
+ORIGINAL_FILES = (OWN_FILE, "tokenizer.json", _TEXT_FILE)
+"""Names that `own_tokenizer_name` returns."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 

@@ -222,7 +222,7 @@ def test_outputs_and_weights_are_those_of_the_model(
         back = import_huggingface(tmp_path / directory, tmp_path / f"back {directory}")
         assert (back.config, back.settings) == (model.config, model.settings)
         assert load(tmp_path / f"back {directory}").sha256 == model.sha256
-    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf", trust_remote_code=True)
     text = "ACGTTGCANNGGATCCTTAA" * 3
     assert words(text)["input_ids"] == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
 
