@@ -276,7 +276,7 @@ def labels_of(name: str, model: LoadedModel, ids: Tensor, mask: Tensor) -> tuple
 def test_a_step_of_training_lowers_the_loss(tmp_path: Path, tokenizer: DnaTokenizer, name: str) -> None:
     model = own(tmp_path, tokenizer, FAMILIES[name])
     export_huggingface(tmp_path / "own", tmp_path / "hf")
-    network = opened(tmp_path / "hf", FAMILIES[name].auto)
+    network = opened(tmp_path / "hf", FAMILIES[name].auto).train()
     ids, mask = masked_batch(rows(model), "right")
     labels, loss_of = labels_of(name, model, ids, mask)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
