@@ -37,7 +37,7 @@ def import_hf(
 
     Supported are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
     BigBirdForQuestionAnswering, BigBirdModel, ModernBertForMaskedLM and ModernBertModel, as safetensors or
-    PyTorch files. Code in the checkpoint is not executed.
+    PyTorch files, and all checkpoints of export-hf. Code in the checkpoint is not executed.
 
     Example: bigbird-dna import-hf bigbird-roberta-base models/bigbird
     """
@@ -58,13 +58,25 @@ def prepare_start(
     """
 
 
-@runs("huggingface.exchange.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
+@runs(
+    "huggingface.exchange.export_huggingface",
+    choices=("code",),
+    report=lambda said, given: [f"{given['output']}: {said}"],
+)
 def export_hf(
-    path: Path = opt.MODEL_DIRECTORY, output: Path = argument("Checkpoint directory to write.")
+    path: Path = opt.MODEL_DIRECTORY,
+    output: Path = argument("Checkpoint directory to write."),
+    code: str = option(
+        "auto",
+        "auto|never|always",
+        "Whether the checkpoint has model code that imports this package; auto: if HuggingFace's library has "
+        "no class for the model.",
+    ),
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
 
-    A promoter model becomes a BigBirdForSequenceClassification with one output, the promoter logit.
+    A promoter model becomes a BigBirdForSequenceClassification with one output, the promoter logit. Models
+    with model code are loaded with trust_remote_code=True, where bigbird-dna is installed.
 
     Example: bigbird-dna export-hf results/demo/models/pretrained huggingface
     """

@@ -1,1 +1,1 @@
-"""Read and write HuggingFace BigBird checkpoints: directories, weights and tokenizers."""
+"""Read and write HuggingFace checkpoints: directories, weights, tokenizers, and code that runs models."""

@@ -12,9 +12,12 @@ from pydantic import ValidationError
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, first_fault, shortened
+from bigbird_dna.model.directory import parse_description
+from bigbird_dna.model.settings import Settings
 
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE, MODERN_TYPE = "big_bird", "modernbert"
+OWN_TYPE = "bigbird_dna"  # of checkpoints with model code, see `model_code`
 OWN_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
 
 Fields = tuple[tuple[str, str, Any], ...]
@@ -68,12 +71,26 @@ _ACTIVATIONS = {
 }
 
 
+class NoNativeClass(ModelError):
+    """HuggingFace's library has no class for a model."""
+
+
+def own_description(values: Mapping[str, Any], source: str) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+    """Encoder, task and tokenizer in the `config.json` of a checkpoint with model code."""
+    own = values.get(OWN_KEY)
+    if not isinstance(own, dict):
+        raise ModelError(f"{source}: {OWN_KEY}: missing, or not a JSON object")
+    return parse_description(own, f"{source}: {OWN_KEY}")
+
+
 def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, source: str) -> EncoderConfig:
     """The encoder described by a `config.json`; missing keys have HuggingFace's defaults.
 
     With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
     with "none", random blocks are drawn as in the paper. `ModelError` names `source` and an unsupported key.
     """
+    if values.get("model_type") == OWN_TYPE:
+        return own_description(values, source)[0]
     if values.get("model_type") == MODERN_TYPE:
         return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
@@ -159,9 +176,10 @@ def huggingface_config(
     """The `config.json` of an encoder, without keys of the head or tokenizer.
 
     `original` is the file from which the encoder was imported: only keys with changed values are updated.
+    `NoNativeClass`: HuggingFace's BigBird does not support a feature of the encoder.
     """
     if config.causal:
-        raise ModelError(
+        raise NoNativeClass(
             f"{source}: encoder.causal: HuggingFace's BigBird is bidirectional and does not support causal "
             "models"
         )
@@ -190,7 +208,7 @@ def _inverse(table: dict[str, str]) -> dict[str, str]:
 def _check_exportable(config: EncoderConfig, source: str) -> None:
     if config.attention not in _ATTENTIONS.values():
         known = " and ".join(_ATTENTIONS.values())
-        raise ModelError(
+        raise NoNativeClass(
             f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird supports only {known}"
         )
     needed: dict[str, Any] = {
@@ -207,8 +225,8 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}
         if not config.random_blocks:
-            raise ModelError(f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1")
+            raise NoNativeClass(f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1")
     for field, value in needed.items():
         found = getattr(config, field)
         if found != value:
-            raise ModelError(f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}")
+            raise NoNativeClass(f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}")

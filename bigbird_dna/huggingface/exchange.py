@@ -1,4 +1,4 @@
-"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
+"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as checkpoints.
 
 An imported model stores in `settings.huggingface` what its network does not need: the original `config.json`,
 the architecture, the names under which tied tensors were stored, and the type of the values. The file
@@ -20,11 +20,24 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory, write_json
-from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
 from bigbird_dna.errors import ModelError, error_text, shortened
-from bigbird_dna.huggingface.configuration import OWN_KEY, Compatibility, encoder_config, huggingface_config
+from bigbird_dna.huggingface.configuration import (
+    OWN_KEY,
+    OWN_TYPE,
+    Compatibility,
+    NoNativeClass,
+    encoder_config,
+    huggingface_config,
+)
+from bigbird_dna.huggingface.model_code import (
+    export_with_code,
+    head_values,
+    import_with_code,
+    write_checkpoint,
+)
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
     BIGBIRD,
@@ -42,7 +55,7 @@ from bigbird_dna.huggingface.names import (
     their_name,
 )
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
-from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.heads import Classifier
@@ -71,6 +84,8 @@ def import_huggingface(
     check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
     path = directory / "config.json"
     values = _description(path)
+    if values.get("model_type") == OWN_TYPE:
+        return import_with_code(directory, values, output, tokenizer)
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
@@ -207,26 +222,43 @@ def join_tied(
     return stored
 
 
+Code = Literal["auto", "never", "always"]
 _NUMBERS = {
     str(t).removeprefix("torch."): t for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
 
 
-def export_huggingface(path: Path, output: Path) -> str:
+def export_huggingface(path: Path, output: Path, code: Code = "auto") -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
-    A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
-    promoter; of an ensemble, the network is exported without its regressions. The tokenizer is included, in
-    files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird does not support a feature of the model.
+    `code` "auto": of HuggingFace's BigBird, if this has all parts of the model, otherwise with model code
+    (see `model_code`); "always": with model code; "never": of BigBird, or `ModelError` for an unsupported
+    part. A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
+    promoter; of an ensemble, "never" exports the network without its regressions. The tokenizer is included,
+    in files for `AutoTokenizer`.
     """
     path = find_model(path)
     check_directory(output, [path])
-    model = _network_alone(load(path), path)
+    model = load(path)
+    if code == "always":
+        return export_with_code(model, output)
+    try:
+        return _export_native(_network_alone(model, path) if code == "never" else model, path, output)
+    except NoNativeClass as error:
+        if code == "never":
+            raise
+        log(f"{error}; the checkpoint has model code, which needs the package bigbird-dna")
+    return export_with_code(model, output)
+
+
+def _export_native(model: LoadedModel, path: Path, output: Path) -> str:
+    """Export a model as a checkpoint of HuggingFace's BigBird."""
     remembered = _remembered(model, path)
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
-        values |= _fresh_values(model)
+        own = {"task": model.task, "settings": model.settings.as_json()}
+        values |= head_values(model) | {OWN_KEY: own | {"random_seed": model.config.random_seed}}
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
@@ -237,18 +269,12 @@ def export_huggingface(path: Path, output: Path) -> str:
     key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
     if key in values or not remembered:
         values[key] = str(kind).removeprefix("torch.")
-    # Cloned: safetensors rejects tensors that share memory.
-    tensors = {name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    with atomic_directory(output) as temporary:
-        write_json(temporary / "config.json", values)
-        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
-        (temporary / "model.safetensors").chmod(0o644)
-        write_tokenizer(model.tokenizer, temporary, model.config.max_length)
+    write_checkpoint(output, model, values, {name: tensor.to(kind) for name, tensor in tensors.items()})
     if model.config.attention == "bigbird" and model.config.compatibility == "none":
         full = (5 + 2 * model.config.random_blocks) * model.config.block_size
         log(
             f"{output}: HuggingFace's evaluation uses no random blocks: above {full:,} tokens its outputs "
-            "differ from this model's"
+            "differ from this model's; --code always writes a checkpoint that computes the same"
         )
     return architecture.name
 
@@ -295,16 +321,18 @@ class _Remembered(BaseModel):
 def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], path: Path) -> Architecture:
     if remembered:
         return ARCHITECTURES[remembered["architecture"]]
-    settings = model.settings
+    settings, network = model.settings, model.network
+    if isinstance(network, Classifier) and network.ensemble is not None:
+        raise NoNativeClass(f"{path}: an ensemble with regressions: HuggingFace's BigBird has none")
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
-        raise ModelError(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
+        raise NoNativeClass(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
     if isinstance(settings, PromoterSettings) and settings.base_positions:
-        raise ModelError(
+        raise NoNativeClass(
             f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
             "train it with promoters.model.base_positions: false"
         )
     if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
-        raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")
+        raise NoNativeClass(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")
     if isinstance(settings, PretrainingSettings):
         trained = settings.next_sentence
         return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
@@ -312,33 +340,7 @@ def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], pa
     for found in ARCHITECTURES.values():
         if found.task == task:
             return found
-    raise ModelError(f"{path}: HuggingFace's BigBird does not support {model.task} models")
-
-
-def _fresh_values(model: LoadedModel) -> dict[str, Any]:
-    """Keys of config.json from head and tokenizer, for a model that was not imported."""
-    tokenizer = model.tokenizer
-    values: dict[str, Any] = {
-        "pad_token_id": tokenizer.pad_id,
-        "bos_token_id": tokenizer.cls_id,
-        "eos_token_id": tokenizer.sep_id,
-        "sep_token_id": tokenizer.sep_id,
-        OWN_KEY: {
-            "task": model.task,
-            "settings": model.settings.as_json(),
-            "random_seed": model.config.random_seed,
-        },
-    }
-    names: tuple[str, ...] | None = ("promoter",) if model.task == "promoter" else None
-    if isinstance(model.settings, ClassificationSettings):
-        names = model.settings.labels
-    if names is not None:
-        values["id2label"] = {str(index): name for index, name in enumerate(names)}
-        values["label2id"] = {name: index for index, name in enumerate(names)}
-    if model.task == "promoter":
-        # HuggingFace treats one output as regression unless this key declares it a logit.
-        values["problem_type"] = "multi_label_classification"
-    return values
+    raise NoNativeClass(f"{path}: HuggingFace's BigBird does not support {model.task} models")
 
 
 def _exported_tensors(
@@ -353,7 +355,7 @@ def _exported_tensors(
             continue
         theirs = huggingface_name(name, architecture)
         if theirs is None:
-            raise ModelError(f"{path}: {architecture.name} does not support {name!r}")
+            raise NoNativeClass(f"{path}: {architecture.name} does not support {name!r}")
         tensors[theirs] = tensor
     shapes, unused = pooler_shapes(architecture, model.config.hidden), path / UNUSED_FILE
     if unused.is_file():  # weights that no head uses, as imported

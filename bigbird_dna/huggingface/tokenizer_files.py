@@ -18,6 +18,8 @@ from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
 OWN_FILE = "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 _TEXT_FILE = "spiece.model"
+ORIGINAL_FILES = (OWN_FILE, "tokenizer.json", _TEXT_FILE)
+"""Names that `own_tokenizer_name` returns."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -57,11 +59,18 @@ def special_names(directory: Path) -> dict[str, str]:
     return names
 
 
+def own_tokenizer_name(tokenizer: Tokenizer) -> str:
+    """Name of the file in which `write_tokenizer` stores the tokenizer's original file."""
+    if isinstance(tokenizer, TextTokenizer):
+        return _TEXT_FILE
+    return OWN_FILE if isinstance(tokenizer, DnaTokenizer) else "tokenizer.json"
+
+
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> None:
     """Write the files from which `AutoTokenizer` creates the same tokenizer; `positions` in tokens."""
     settings: dict[str, Any] = {"model_max_length": positions}
+    tokenizer.save(directory / own_tokenizer_name(tokenizer))
     if isinstance(tokenizer, TextTokenizer):
-        tokenizer.save(directory / _TEXT_FILE)
         settings["tokenizer_class"] = "BigBirdTokenizer"
     else:
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -69,9 +78,6 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
         settings["clean_up_tokenization_spaces"] = False
         if isinstance(tokenizer, DnaTokenizer):
             write_json(directory / "tokenizer.json", bpe_description(tokenizer))
-            tokenizer.save(directory / OWN_FILE)
-        else:
-            tokenizer.save(directory / "tokenizer.json")
     special = {
         f"{role}_token": tokenizer.pieces[index] for role, index in tokenizer.specials._asdict().items()
     }

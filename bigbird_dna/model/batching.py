@@ -222,15 +222,30 @@ def bin_rows(
     positions: int,
     threads: int = 1,
 ) -> BinRows:
-    """Encode windows; a token belongs to the bin that contains its center. `bins` (N, K) are starts in bp.
-
-    A window of more than `positions` tokens keeps those around its center. A bin without any token center
-    (inside a run of Ns) is assigned the next token. `threads` has no effect on the result.
-    """
+    """Encode windows and assign their tokens to bins, see `place_bins`; `threads` has no effect on the
+    result."""
     require_dna(tokenizer)
-    if not len(sequences):
-        return BinRows([], np.empty((*bins.shape, 2), np.int64))
     encoded = tokenizer.encode_batch(list(sequences), threads)
+    return place_bins(
+        tokenizer, encoded, [len(sequence) for sequence in sequences], bins, bin_size, positions
+    )
+
+
+def place_bins(
+    tokenizer: Tokenizer,
+    encoded: Sequence[npt.NDArray[np.integer]],
+    sizes: Sequence[int],
+    bins: npt.NDArray[np.integer],
+    bin_size: int,
+    positions: int,
+) -> BinRows:
+    """Assign the tokens of windows of `sizes` bp to the bins that contain their centers.
+
+    `bins` (N, K) are starts in bp. A window of more than `positions` tokens keeps those around its center. A
+    bin without any token center (inside a run of Ns) is assigned the next token.
+    """
+    if not len(encoded):
+        return BinRows([], np.empty((*bins.shape, 2), np.int64))
     tokens = np.concatenate(encoded)
     counts = np.array([len(ids) for ids in encoded])
     ends = np.cumsum(counts)  # (N,) cumulative number of tokens up to each window's end
@@ -239,7 +254,7 @@ def bin_rows(
     offsets = tokenizer.offsets(tokens)
     middles, begins = offsets[:-1] + offsets[1:], 2 * offsets[starts]
     room = positions - 2
-    halves = np.array([len(sequence) for sequence in sequences])
+    halves = np.array(sizes)
     spare = np.maximum(counts - room, 0)
     central = np.searchsorted(middles, begins + halves).clip(starts, ends) - starts
     starts += np.minimum(np.maximum(central - room // 2, 0), spare)

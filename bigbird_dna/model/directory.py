@@ -5,7 +5,7 @@ the weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.js
 and `metrics.json` metrics on held-out data. Tensors may be stored in float16; a loaded network is float32.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -232,17 +232,7 @@ def write_model(
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
-    write_json(
-        directory / CONFIG,
-        {
-            "format": FORMAT,
-            "task": model.task,
-            "encoder": stored_encoder(model.config),
-            "random_blocks_sha256": attention_pattern(model.config).digest(),
-            "settings": model.settings.as_json(),
-            "tokenizer": model.tokenizer.description(),
-        },
-    )
+    write_json(directory / CONFIG, describe(model))
     save_file(weights, directory / WEIGHTS)
     (directory / WEIGHTS).chmod(0o644)  # safetensors creates a private file
     model.tokenizer.save(directory / model.tokenizer.file_name)
@@ -265,6 +255,18 @@ def write_model(
     write_json(directory / "metrics.json", metrics)
 
 
+def describe(model: LoadedModel) -> dict[str, Any]:
+    """The description of a model that `parse_description` reads: the content of `config.json`."""
+    return {
+        "format": FORMAT,
+        "task": model.task,
+        "encoder": stored_encoder(model.config),
+        "random_blocks_sha256": attention_pattern(model.config).digest(),
+        "settings": model.settings.as_json(),
+        "tokenizer": model.tokenizer.description(),
+    }
+
+
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
@@ -280,20 +282,10 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     pieces = tokenizer_file(path)
     found = checksums.verify(path, (CONFIG, WEIGHTS, pieces.name))
     config, settings, description = read_description(path / CONFIG)
-    layers = config.layers
-    if isinstance(settings, ChromatinSettings):
-        layers = settings.members * (layers + settings.bin_layers)
-    elif isinstance(settings, OtherSettings):
-        layers = settings.layers(config)
-    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), layers)
-    if description.get("vocabulary", config.vocabulary) != config.vocabulary:
-        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes")
-    tokenizer = load_tokenizer(pieces, description)
-    if tokenizer.vocabulary != config.vocabulary:
-        raise ModelError(
-            f"{path}: {pieces.name} has {tokenizer.vocabulary} tokens, config.json specifies "
-            f"{config.vocabulary}"
-        )
+    network = load_network(
+        path / WEIGHTS, lambda: build_network(config, settings), layer_count(config, settings)
+    )
+    tokenizer = described_tokenizer(pieces, config, description)
     if positions is not None:
         encoders = [module for module in network.modules() if isinstance(module, Encoder)]
         try:
@@ -306,6 +298,30 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     if WEIGHTS in found:
         vars(model)["sha256"] = found[WEIGHTS]  # fills the cached property, to avoid computing it again
     return model
+
+
+def layer_count(config: EncoderConfig, settings: Settings) -> int:
+    """Number of layers in all parts of a model's network."""
+    if isinstance(settings, ChromatinSettings):
+        return settings.members * (config.layers + settings.bin_layers)
+    return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
+
+
+def described_tokenizer(file: Path, config: EncoderConfig, description: dict[str, Any]) -> Tokenizer:
+    """The tokenizer in `file` of a model whose `config.json` has this `description` of it.
+
+    `ModelError`: its vocabulary is not the encoder's.
+    """
+    path = file.parent
+    if description.get("vocabulary", config.vocabulary) != config.vocabulary:
+        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes")
+    tokenizer = load_tokenizer(file, description)
+    if tokenizer.vocabulary != config.vocabulary:
+        raise ModelError(
+            f"{path}: {file.name} has {tokenizer.vocabulary} tokens, config.json specifies "
+            f"{config.vocabulary}"
+        )
+    return tokenizer
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
@@ -345,7 +361,11 @@ def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
 
 def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """The description of encoder, task and tokenizer in `config.json`."""
-    values = read_object(path, checksums.MOST_BYTES)
+    return parse_description(read_object(path, checksums.MOST_BYTES), str(path))
+
+
+def parse_description(values: Mapping[str, Any], path: str) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+    """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
         raise ModelError(f"{path}: format {found_format}; this version reads format {FORMAT}")

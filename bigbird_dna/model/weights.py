@@ -118,13 +118,7 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     `ModelError`: the file is damaged, its tensors do not match the network, or a value is not finite.
     """
     stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
-    if layers > len(stored):
-        raise _misfit(path, f"{layers:,} layers are needed, but the file has {len(stored):,} tensors")
-    try:
-        with shapes_only():
-            network = build()
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise _misfit(path, error_text(error)) from None
+    network = network_of_shapes(path, build, layers, len(stored))
     expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if difference := _difference(stored, expected):
         raise _misfit(path, difference)
@@ -136,6 +130,20 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     for name, tensor in network.state_dict().items():
         check_finite(tensor, name, path)
     return network
+
+
+def network_of_shapes(path: Path, build: Callable[[], nn.Module], layers: int, tensors: int) -> nn.Module:
+    """The network created by `build`, without values; its weights are the `tensors` tensors of `path`.
+
+    `ModelError`: it has more `layers` than tensors, or the description gives no network.
+    """
+    if layers > tensors:
+        raise _misfit(path, f"{layers:,} layers are needed, but the file has {tensors:,} tensors")
+    try:
+        with shapes_only():
+            return build()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise _misfit(path, error_text(error)) from None
 
 
 def check_finite(tensor: Tensor, name: str, source: Path) -> None:

@@ -259,7 +259,7 @@ def test_what_else_generate_is_not_asked(run: Run, masked: Path, flanks: Path, t
 
 
 def test_models_of_next_tokens_go_where_they_can(run: Run, causal: Path, tmp_path: Path) -> None:
-    refused(run("export-hf", causal, tmp_path / "hf"), 1)
+    refused(run("export-hf", causal, tmp_path / "hf", "--code", "never"), 1)
     write_fasta(tmp_path / "genome.fa.gz", [("a", random_dna(900, 1)), ("b", random_dna(900, 2))])
     words = ("--reference", tmp_path / "genome.fa.gz", "--contig", "a", "-o", tmp_path / "c.tsv")
     refused(run("evaluate across-tokenizers", causal, *words), 1)

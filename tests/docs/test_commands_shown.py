@@ -223,6 +223,20 @@ def test_each_example_prints_what_is_shown() -> None:
         assert printed(code) == shown
 
 
+def test_the_python_of_exchange_runs(toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block after the commands above it."""
+    modules = pytest.importorskip("transformers.dynamic_module_utils", reason="transformers is not installed")
+    monkeypatch.setattr(modules, "HF_MODULES_CACHE", str(toy_home / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(toy_home)
+    page = "docs/howto/huggingface.md"
+    steps = [step for step in _runnable(page) if "-hf" in step.command]
+    for block in blocks(page, "python"):
+        while steps and int(steps[0].where.rpartition(" ")[2]) < block.line:
+            _do(steps.pop(0), run)
+        exec(compile(block.text, f"{page}, line {block.line}", "exec"), {})
+
+
 def test_the_python_shown_runs() -> None:
     (block,) = blocks("README.md", "python")
     assert block.text.count("\n") <= 16

@@ -356,7 +356,7 @@ def test_the_network_of_an_ensemble_is_exported(tmp_path: Path, tokenizer: DnaTo
     for buffer in model.network.ensemble.buffers():
         buffer += 1
     save(tmp_path / "own", model, {}, {}, {})
-    export_huggingface(tmp_path / "own", tmp_path / "hf")
+    export_huggingface(tmp_path / "own", tmp_path / "hf", "never")
     back = import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
     assert isinstance(back, LoadedPromoterModel) and back.network.ensemble is None
     windows = [random_dna(both.window, seed) for seed in range(5)]
@@ -370,7 +370,7 @@ def test_the_network_of_an_ensemble_is_exported(tmp_path: Path, tokenizer: DnaTo
 def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]) -> None:
     own = ours(tmp_path, tokenizer, PROMOTER, **change)
     with fails(ModelError, own):
-        export_huggingface(own, tmp_path / "hf")
+        export_huggingface(own, tmp_path / "hf", "never")
     assert not (tmp_path / "hf").exists()
 
 

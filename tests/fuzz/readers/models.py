@@ -130,6 +130,14 @@ def _hf() -> Files:
 
 
 @functools.cache
+def _with_code() -> Files:
+    """The model as a checkpoint with model code."""
+    with tempfile.TemporaryDirectory() as directory:
+        own = put(_model_directory(), Path(directory, "own"))
+        return made(lambda home: export_huggingface(own, home / "hf", "always"))
+
+
+@functools.cache
 def _imported() -> Files:
     """The checkpoint as a model that remembers it."""
     with tempfile.TemporaryDirectory() as directory:
@@ -401,6 +409,7 @@ READERS = [
     Reader("json-tokenizer", ".json", _tokenizer),
     Reader("tokenizer-description", ".json", _described, _description),
     member("hf-config", _hf, "config.json", _import),
+    member("hf-code-config", _with_code, "config.json", _import),
     member("hf-safetensors", _hf, WEIGHTS, _import, good=_safetensors),
     member("hf-pickle", *PICKLE, good=lambda: [_pickled()], container=ZIP),
     member("hf-old-pickle", *PICKLE, good=lambda: [_pickled(_use_new_zipfile_serialization=False)]),

@@ -1,0 +1,375 @@
+"""Models of this package as classes of HuggingFace's library; `modeling_bigbird_dna.py` names them.
+
+Each class runs the network of a model directory and adds what the library expects: inputs by its names,
+attention masks, and losses. Tokens with an attention mask of 0 are taken out of their row, wherever they are:
+outputs are those of the row without them, so padding on either side changes nothing.
+
+The library builds networks on the meta device and then fills in the checkpoint's tensors. All values of the
+networks are stored tensors, which `model.mechanism.check_mechanism` ensures, or are computed from
+configuration and tokenizer, such as rotary angles: none is lost.
+
+Shapes: B batch, L tokens, D hidden width, V vocabulary, T outputs.
+"""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.utils import cached_file
+
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.huggingface.configuration import OWN_TYPE, own_description
+from bigbird_dna.huggingface.model_code import TOKENIZER_KEY, label_names
+from bigbird_dna.model.base_positions import BaseBatch
+from bigbird_dna.model.batching import bins_shown, centered_bins, place_bins
+from bigbird_dna.model.directory import build_network, described_tokenizer, make_model
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import question_lengths
+from bigbird_dna.model.input_embeddings import initialize
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.promoter import LoadedSequenceModel
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    ClassificationSettings,
+    ClassifierSettings,
+    PretrainingSettings,
+    QuestionAnsweringSettings,
+    Settings,
+)
+from bigbird_dna.model.weights import shapes_only
+
+# Options of `from_pretrained` about the place of files.
+_OF_FILES = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
+class HubModelConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Configuration of a checkpoint; the key `bigbird_dna` describes the model, see `model_code`."""
+
+    model_type = OWN_TYPE
+    bigbird_dna: dict[str, Any] | None = None
+
+
+class TokenRows(NamedTuple):
+    """Rows of tokens whose padding is at their ends."""
+
+    ids: Tensor  # (B, L)
+    lengths: Tensor  # (B,), on the CPU
+    segments: Tensor | None  # (B, L)
+    order: Tensor | None  # (B, L), where each token was in the given row; None: unchanged
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Values of tokens (B, L, …) in the order of the given rows."""
+        if self.order is None:
+            return values
+        places = self.order.argsort(1).view(*self.order.shape, *[1] * (values.dim() - 2))
+        return values.gather(1, places.expand_as(values))
+
+    def own(self) -> list[npt.NDArray[np.integer]]:
+        """The tokens of each row between its first and its last, without padding."""
+        rows = zip(self.ids.cpu().numpy(), self.lengths.tolist(), strict=True)
+        return [row[1 : length - 1] for row, length in rows]
+
+
+def token_rows(ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> TokenRows:
+    """Rows of token ids (B, L) with their attention mask (B, L); `UsageError` for a row without tokens."""
+    tokens = ids.shape[1]
+    if mask is None:
+        return TokenRows(ids, torch.full((len(ids),), tokens), segments, None)
+    if mask.shape != ids.shape:
+        raise UsageError(f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(ids.shape)}")
+    present = mask != 0
+    lengths = present.sum(1).cpu()
+    if not lengths.all():
+        raise UsageError(f"attention_mask: row {int(lengths.argmin())} has no token")
+    if torch.equal(present.cpu(), torch.arange(tokens) < lengths[:, None]):
+        return TokenRows(ids, lengths, segments, None)
+    order = present.int().argsort(dim=1, descending=True, stable=True)
+    segments = None if segments is None else segments.gather(1, order)
+    return TokenRows(ids.gather(1, order), lengths, segments, order)
+
+
+class HubModel(PreTrainedModel):  # type: ignore[misc]
+    """A network of this package in the library's interface; its `loaded` is the model with all methods.
+
+    `from_pretrained` and `save_pretrained` also read and write the tokenizer's original file, which networks
+    that read the bases of tokens need.
+    """
+
+    config_class = HubModelConfig
+    base_model_prefix = "network"
+    _no_split_modules = ("Layer",)
+    kinds: ClassVar[tuple[type[Settings], ...]] = (Settings,)  # settings of the models it can run
+
+    def __init__(self, config: HubModelConfig) -> None:
+        super().__init__(config)
+        self._loaded: LoadedModel | None = None
+        self.encoder_config, settings, _ = own_description(config.to_dict(), "config.json")
+        self.settings = self.fitted(settings)
+        if not isinstance(self.settings, self.kinds):
+            raise ModelError(f"{type(self).__name__} does not support {settings.task} models")
+        empty = torch.get_default_device().type == "meta"
+        with shapes_only() if empty else nullcontext():
+            self.network = build_network(self.encoder_config, self.settings)
+        for value in self.network.state_dict(keep_vars=True).values():
+            value._is_hf_initialized = not empty
+        self.post_init()
+
+    def fitted(self, settings: Settings) -> Settings:
+        """Settings of the network, for the checkpoint's."""
+        return settings
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model as `bigbird_dna.load` returns it, such as for `predict`, with the same tensors."""
+        if self._loaded is None:
+            raise ModelError("the model has no tokenizer: load it with from_pretrained")
+        return self._loaded
+
+    @classmethod
+    def from_pretrained(cls, name: Any, *inputs: Any, **options: Any) -> Any:
+        """As in the library; also reads the tokenizer."""
+        found = super().from_pretrained(name, *inputs, **options)
+        model = found[0] if isinstance(found, tuple) else found  # with `output_loading_info`
+        where = {key: options[key] for key in _OF_FILES if key in options}
+        model.read_tokenizer(Path(cached_file(name, model.tokenizer_name, **where)))
+        return found
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Name of the tokenizer's file in the checkpoint."""
+        return str(self.config.bigbird_dna[TOKENIZER_KEY])
+
+    def read_tokenizer(self, file: Path) -> None:
+        """Set the tokenizer from its original file; `ModelError` if it does not fit."""
+        config = self.encoder_config
+        tokenizer = described_tokenizer(file, config, self.config.bigbird_dna["tokenizer"])
+        self._loaded = make_model(self.network, tokenizer, config, self.settings)
+
+    def save_pretrained(self, directory: Any, *inputs: Any, **options: Any) -> None:
+        """As in the library; also writes the tokenizer."""
+        if self._loaded is not None:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            self._loaded.tokenizer.save(Path(directory, self.tokenizer_name))
+        super().save_pretrained(directory, *inputs, **options)
+
+    def encoder(self) -> Encoder:
+        """The encoder; `ModelError` for an ensemble of several."""
+        found = [part for part in self.network.modules() if isinstance(part, Encoder)]
+        if len(found) > 1:
+            raise ModelError(f"an ensemble of {len(found)} models has no single encoder")
+        return found[0]
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The token embeddings."""
+        return self.encoder().embeddings.token
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)  # LayerNorm
+        if isinstance(module, nn.Linear | nn.Embedding):
+            initialize(module, self.encoder_config.hidden)
+
+    def _output(self, kind: Any, return_dict: bool | None, **values: Any) -> Any:
+        made = kind(**values)
+        wanted = self.config.return_dict if return_dict is None else return_dict
+        return made if wanted else made.to_tuple()
+
+
+class HubEncoder(HubModel):
+    """Hidden states of a model of any task, without what its head adds to the encoder's input."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Token ids (B, L) → `last_hidden_state` (B, L, D); `hidden_states` are those of all layers."""
+        rows = token_rows(input_ids, attention_mask, token_type_ids)
+        layers: list[Tensor] = []
+        visit = layers.append if output_hidden_states else None
+        last = self.encoder().encode(rows.ids, rows.lengths, rows.segments, visit=visit).tokens
+        return self._output(
+            BaseModelOutput,
+            return_dict,
+            last_hidden_state=rows.restore(last),
+            hidden_states=tuple(map(rows.restore, layers)) if output_hidden_states else None,
+        )
+
+
+class HubMaskedLM(HubModel):
+    """Logits of the masked-token head at every token."""
+
+    kinds = (PretrainingSettings,)
+    output: ClassVar[Any] = MaskedLMOutput
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Token ids (B, L) → `logits` (B, L, V); `labels` (B, L), −100 where none, give the mean `loss`."""
+        rows = token_rows(input_ids, attention_mask, token_type_ids)
+        everywhere = torch.arange(rows.ids.numel(), device=rows.ids.device)
+        found = self.network(rows.ids, rows.lengths, rows.segments, everywhere).tokens
+        logits = rows.restore(found.view(*rows.ids.shape, -1))
+        loss = None if labels is None else self.loss(logits, labels)
+        return self._output(self.output, return_dict, loss=loss, logits=logits)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy (nats) of the labels that are not −100."""
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+class HubCausalLM(HubMaskedLM, GenerationMixin):  # type: ignore[misc]
+    """Logits of the token after every token; the model must be causal.
+
+    `generate` of the library computes all tokens again for each new one; `bigbird_dna` has a faster one.
+    """
+
+    output = CausalLMOutput
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy (nats); labels are those of the tokens themselves, as in the library."""
+        return super().loss(logits[:, :-1], labels[:, 1:])
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **given: Any) -> dict[str, Any]:
+        """The inputs of `forward`."""
+        return {"input_ids": input_ids, "attention_mask": given.get("attention_mask")}
+
+
+class HubClassifier(HubModel):
+    """Logits of promoters, tracks, labels or classes; predictions, if they are those of a regression.
+
+    Promoter models with base positions or regressions, and chromatin models, need whole windows: rows are the
+    tokens of a window between [CLS] and [SEP]. Chromatin models have the logits of the central bin. A
+    pretrained encoder gets a new head of `num_labels` outputs on the mean over tokens.
+    """
+
+    kinds = (ClassificationSettings, ClassifierSettings, ChromatinSettings)
+
+    def fitted(self, settings: Settings) -> Settings:
+        """The settings; for a pretrained encoder, those of a new head, also in the configuration."""
+        config = self.config
+        if isinstance(settings, PretrainingSettings) or type(settings) is Settings:
+            names = [str(config.id2label[index]) for index in range(config.num_labels)]
+            settings = ClassificationSettings(outputs=len(names), labels=tuple(names), pooling="mean")
+            head = {"task": settings.task, "settings": settings.as_json()}
+            config.bigbird_dna = {**config.bigbird_dna, **head}
+            self._keys_to_ignore_on_load_unexpected = [r"^network\.(masked_tokens|next_sentence)\."]
+        outputs = len(label_names(settings) or ())
+        if outputs and outputs != config.num_labels:
+            raise ModelError(
+                f"num_labels {config.num_labels}: the model has {outputs} outputs; only a pretrained model "
+                "gets a new head"
+            )
+        return settings
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Token ids (B, L) → `logits` (B, T); `labels` (B,) or (B, T) give the mean `loss`."""
+        rows, settings = token_rows(input_ids, attention_mask, token_type_ids), self.settings
+        if isinstance(settings, ChromatinSettings):
+            spans, central = self._bins(rows, settings)
+            logits = self.network(rows.ids, rows.lengths, spans, central)[:, 0]
+        else:
+            bases = self._bases(rows, settings) if isinstance(settings, ClassifierSettings) else None
+            logits = self.network(rows.ids, rows.lengths, rows.segments, bases)
+        if isinstance(self._loaded, LoadedSequenceModel) and self._loaded.settings.kind == "regression":
+            logits = self._loaded.finish(logits)
+        loss = None if labels is None else self.loss(logits.float(), labels)
+        return self._output(SequenceClassifierOutput, return_dict, loss=loss, logits=logits)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss by `problem_type`; if it is null, by the labels' type and number, as in the library."""
+        kind = self.config.problem_type
+        if kind == "regression" or (kind is None and logits.shape[1] == 1):
+            return F.mse_loss(logits, labels.view_as(logits).to(logits.dtype))
+        if kind == "multi_label_classification" or (kind is None and labels.is_floating_point()):
+            return F.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
+        return F.cross_entropy(logits, labels.flatten())
+
+    def _bases(self, rows: TokenRows, settings: ClassifierSettings) -> BaseBatch | None:
+        """The bases of windows, for base positions and the regressions of an ensemble."""
+        if settings.offsets is None:
+            return None
+        texts = self._texts(rows, settings.window)
+        ids = [row[:length] for row, length in zip(rows.ids.cpu().numpy(), rows.lengths, strict=True)]
+        none = [0] * len(ids)
+        bases = settings.offsets.token_bases(self.loaded.tokenizer, ids, texts, none, none)
+        batch = bases.padded(np.arange(len(ids)), rows.ids.shape[1]).batch()
+        return BaseBatch(*(part.to(rows.ids.device) for part in batch))
+
+    def _bins(self, rows: TokenRows, settings: ChromatinSettings) -> tuple[Tensor, slice]:
+        """The tokens of the bins that the network needs (B, K, 2), and the slice of the central one."""
+        window, size = settings.window, settings.bin
+        sizes = [len(text) for text in self._texts(rows, window)]
+        shown = bins_shown(window, size, settings.bin_layers)
+        bins = np.broadcast_to(centered_bins(window, size, shown), (len(sizes), shown))
+        placed = place_bins(
+            self.loaded.tokenizer, rows.own(), sizes, bins, size, self.encoder_config.max_length
+        )
+        return torch.from_numpy(placed.spans), slice(shown // 2, shown // 2 + 1)
+
+    def _texts(self, rows: TokenRows, window: int) -> list[str]:
+        """The bases of each row; `UsageError` unless they are a window."""
+        tokenizer = self.loaded.tokenizer
+        lengths, texts = tokenizer.piece_lengths, []
+        for number, row in enumerate(rows.own()):
+            texts.append("".join(tokenizer.letters[token].ljust(lengths[token], "N") for token in row))
+            if len(texts[-1]) != window:
+                raise UsageError(
+                    f"input_ids: row {number} covers {len(texts[-1]):,} bp between its first and last token; "
+                    f"the model needs windows of {window:,} bp"
+                )
+        return texts
+
+
+class HubQuestionAnswerer(HubModel):
+    """Scores of an answer's first and last token, in rows [CLS] question [SEP] context [SEP]."""
+
+    kinds = (QuestionAnsweringSettings,)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Token ids (B, L) → `start_logits`, `end_logits` (B, L); positions (B,) give the mean `loss`."""
+        rows = token_rows(input_ids, attention_mask, token_type_ids)
+        asked = question_lengths(rows.ids, self.config.sep_token_id)
+        found = map(rows.restore, self.network(rows.ids, rows.lengths, asked, rows.segments))
+        start, end = found
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = (F.cross_entropy(start, start_positions) + F.cross_entropy(end, end_positions)) / 2
+        return self._output(
+            QuestionAnsweringModelOutput, return_dict, loss=loss, start_logits=start, end_logits=end
+        )
