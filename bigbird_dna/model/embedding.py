@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError, check_choice
 from bigbird_dna.genome.fields import whole_number
@@ -149,7 +150,7 @@ def layer_values(
 
 def _max_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Largest hidden states (B, L, D) of the true tokens of each row → (B, D)."""
-    lengths = lengths.to(hidden.device, non_blocking=True)
+    lengths = copied(lengths, hidden.device)
     beyond = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]  # (B, L)
     return hidden.masked_fill(beyond[..., None], -torch.inf).amax(1)
 
