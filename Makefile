@@ -28,6 +28,7 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
+	@echo "make test-mps   the same on an Apple GPU"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
@@ -86,6 +87,9 @@ test-cluster: $(INSTALLED)
 # Skipped without a GPU. Most of the time is compilation.
 test-gpu: $(INSTALLED)
 	BIGBIRD_DNA_CARDS=shared $(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
+
+test-mps: $(INSTALLED)
+	$(BIN)/python -m pytest -m mps -rs tests/test_on_gpu.py
 
 benchmark-gpu: $(INSTALLED)
 	$(BIN)/bigbird-dna benchmark encoder --device cuda --batch 8 --passes inference-autocast,training-autocast \
