@@ -61,7 +61,7 @@ def scores(package: Path, place: Path, path: str) -> tuple[Scores, list[str]]:
     """Scores of the example by a package, and the kernels that it loads; programs are found in `path`."""
     place.mkdir()
     output = place / "scores.tsv"
-    words = ("score-promoters", "yeast-promoters", EXAMPLE, "--stride", 100, "--device", "cpu", "-o", output)
+    words = ("score-promoters", "yeast-promoters", EXAMPLE, "--stride", 400, "--device", "cpu", "-o", output)
     kept = {name: value for name, value in os.environ.items() if name not in ("CXX", "BIGBIRD_DNA_NATIVE")}
     environment = {**kept, "PATH": path, "HOME": str(place), "PYTHONPATH": str(package)}
     environment |= {"BIGBIRD_DNA_CACHE": str(place / "cache"), "PYTHONSAFEPATH": "1"}
@@ -97,7 +97,7 @@ def test_the_kernels_of_a_wheel_need_no_compiler(build: Build, tmp_path: Path) -
     assert not list((tmp_path / "with/cache").glob("native-*"))
     expected, compiled = scores(REPOSITORY, tmp_path / "compiled", os.environ["PATH"])
     assert compiled == [] and len(list((tmp_path / "compiled/cache").glob("native-*"))) >= 1
-    assert len(found) > 100 and np.ptp(found) > 0.1
+    assert len(found) > 80 and np.ptp(found) > 0.1
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
@@ -109,4 +109,4 @@ def test_a_wheel_without_kernels_is_built_and_runs_without_a_compiler(build: Bui
     assert not [name for name in names if name.endswith(".so")]
     assert {"bigbird_dna/attention/kernel.cpp", "bigbird_dna/tokens/bpe.cpp"} <= set(names)
     found, loaded = scores(installed(wheel, tmp_path / "target"), tmp_path / "without", str(tmp_path))
-    assert loaded == [] and len(found) > 100
+    assert loaded == [] and len(found) > 80

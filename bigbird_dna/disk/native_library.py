@@ -39,7 +39,7 @@ VERSION_TIMEOUT = 10.0
 ATTEMPTS = 10  # to move a library to its directory while other processes do the same
 
 
-class Variant(NamedTuple):
+class LibraryVariant(NamedTuple):
     """A shipped library of a source: the compiler's option, and the instructions that it needs."""
 
     option: str
@@ -48,10 +48,10 @@ class Variant(NamedTuple):
 
 _V3 = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 _V4 = _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
-_ARM = [Variant("-march=armv8-a")]
+_ARM = [LibraryVariant("-march=armv8-a")]
 # By machine, the best first. Older processors compile their own.
 VARIANTS = {
-    "x86_64": [Variant("-march=x86-64-v4", _V4), Variant("-march=x86-64-v3", _V3)],
+    "x86_64": [LibraryVariant("-march=x86-64-v4", _V4), LibraryVariant("-march=x86-64-v3", _V3)],
     "aarch64": _ARM,
     "arm64": _ARM,
 }
@@ -99,7 +99,7 @@ def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
         yield (reason is None and _publish(directory, home)) or built
 
 
-def library_name(source: bytes, variant: Variant) -> str:
+def library_name(source: bytes, variant: LibraryVariant) -> str:
     """Return the file name of a shipped library."""
     return f"{hashlib.sha256(source).hexdigest()[:16]}{variant.option.replace('=', '-')}.so"
 
@@ -165,7 +165,7 @@ def compile_library(
     compiler: list[str], source: bytes, target: Path, processors: Sequence[str] = PROCESSORS
 ) -> None:
     """Compile C++ `source` to the shared library `target` with the first of the options `processors` that the
-    compiler knows; `BuildError` has its message."""
+    compiler accepts; `BuildError` has its message."""
     complaint = ""
     for processor in processors:
         options = [*FLAGS, *filter(None, [processor]), "-x", "c++", "-", "-o", str(target)]

@@ -14,7 +14,7 @@ from bigbird_dna.disk import native_library
 from bigbird_dna.disk.native_library import (
     VARIANTS,
     BuildError,
-    Variant,
+    LibraryVariant,
     compile_library,
     find_compiler,
     instructions,
@@ -24,7 +24,7 @@ from bigbird_dna.disk.native_library import (
 from tests.golden.messages import fails, message
 
 SOURCE = b'extern "C" int answer() { return VALUE; }'
-BEST, COMMON = Variant("-DVALUE=1", frozenset({"fast"})), Variant("-DVALUE=2")
+BEST, COMMON = LibraryVariant("-DVALUE=1", frozenset({"fast"})), LibraryVariant("-DVALUE=2")
 
 
 @pytest.fixture(scope="module")
