@@ -17,16 +17,18 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo docs test test-slow test-cluster test-gpu benchmark-gpu fuzz lint clean
+.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps benchmark-gpu fuzz lint clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
 	@echo "make demo       run the whole workflow on a simulated genome (minutes on 2 CPU cores)"
 	@echo "make docs       build the documentation into site/; it opens in a browser without a server"
+	@echo "make wheel      a wheel with compiled kernels for this kind of machine, in dist/; needs a C++ compiler"
 	@echo "make test       lint, then all quick tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
+	@echo "make test-mps   the same on an Apple GPU"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
@@ -55,6 +57,10 @@ docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
 
+# For publication, cibuildwheel builds it in images whose C library is old enough for other systems.
+wheel: $(INSTALLED)
+	BIGBIRD_DNA_BUILD_KERNELS=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,6 +87,9 @@ test-cluster: $(INSTALLED)
 # Skipped without a GPU. Most of the time is compilation.
 test-gpu: $(INSTALLED)
 	BIGBIRD_DNA_CARDS=shared $(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
+
+test-mps: $(INSTALLED)
+	$(BIN)/python -m pytest -m mps -rs tests/test_on_gpu.py
 
 benchmark-gpu: $(INSTALLED)
 	$(BIN)/bigbird-dna benchmark encoder --device cuda --batch 8 --passes inference-autocast,training-autocast \

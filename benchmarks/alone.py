@@ -37,7 +37,7 @@ def measure_alone(benchmark: Benchmark, case: Case) -> Alone:
     """Measure a case, on a CPU in its own process if memory is wanted; `LeftOut` if that fails."""
     if not benchmark.options.memory:
         return measure_here(benchmark, case)._replace(peak=None)
-    if benchmark.device.type == "cuda":
+    if benchmark.device.type != "cpu":
         return measure_here(benchmark, case)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from bigbird_dna.gpus import available_cores
+
 SOFTWARE = ("bigbird-dna", "torch", "numpy", "transformers")
 
 
@@ -18,7 +20,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "device": device.type,
         "cpu": _cpu_model(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,

@@ -20,7 +20,7 @@ from bigbird_dna.console import log
 FORMAT = 1
 MIB = 2**20
 MEASURED = "measured"  # the status of a case with figures; see `LeftOut` for the others
-PRODUCT_ROWS = {"cpu": 4096, "cuda": 65_536}  # enough to show the machine's rate
+PRODUCT_ROWS = {"cpu": 4096, "cuda": 65_536, "mps": 65_536}  # enough to show the machine's rate
 
 Row = dict[str, Any]
 

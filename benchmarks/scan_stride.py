@@ -243,7 +243,7 @@ def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--views", type=int, choices=range(1, 65), metavar="N", help="else the model's own")
     parser.add_argument("--distances", type=_numbers, default=[10, 50, 100], help="bp, with commas")
     parser.add_argument("--suppress", type=int, default=100, help="bp around a call that have no other")
-    parser.add_argument("--device", default="cpu", help="auto, cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or mps")
     parser.add_argument("--threads", type=int, help="of the CPU; else as many as torch takes")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     parser.add_argument("--figure", type=Path, help="SVG, PNG or PDF file to write")

@@ -1,4 +1,4 @@
-"""One GPU per process: locks on the GPUs of this machine, for commands not managed by a scheduler.
+"""CPU cores of this process, and one GPU per process: locks on GPUs, for commands without a scheduler.
 
 A lock is a file in the system's temporary directory, shared by all users; the system releases it when the
 process ends for any reason. Inside a scheduler job, GPUs are leased only among the processes of the job,
@@ -39,6 +39,13 @@ class _Lease:
 
 
 _lease = _Lease()
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS does not restrict processes to cores
 
 
 def lease_gpus() -> None:

@@ -31,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 from bigbird_dna.attention.call import (
     Call,
     RelativeKeys,
+    copied,
     label_ids,
     numbers_on,
     real_positions,
@@ -124,16 +125,16 @@ def make_gathered_blocks(
         order.append(queries + front)
         classes.append(
             QueryClass(
-                torch.from_numpy(queries + front).to(device, non_blocking=True),
-                torch.from_numpy(keys[:, queries, : front + width]).to(device, non_blocking=True),
+                copied(torch.from_numpy(queries + front), device),
+                copied(torch.from_numpy(keys[:, queries, : front + width]), device),
             )
         )
     restore = np.argsort(np.concatenate(order))
     return GatheredBlocks(
         front + blocks,
-        torch.from_numpy(full).to(device, non_blocking=True),
+        copied(torch.from_numpy(full), device),
         tuple(classes),
-        torch.from_numpy(restore).to(device, non_blocking=True),
+        copied(torch.from_numpy(restore), device),
     )
 
 
@@ -351,4 +352,4 @@ def _block_mask(
     kernels return NaN for a query without keys, and NaN would reach the gradients of the other queries."""
     mask = torch.ones(heads, width, width, dtype=torch.bool)
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
-    return mask.to(device, non_blocking=True)
+    return copied(mask, device)

@@ -174,7 +174,21 @@ def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) 
 
 def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """Integers on a device, copied without making the host wait for the device's pending work."""
-    return torch.tensor(numbers, dtype=dtype or torch.int64).to(device, non_blocking=True)
+    return copied(torch.tensor(numbers, dtype=dtype or torch.int64), device)
+
+
+def copied(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device, copied without waiting for an NVIDIA GPU; others may read freed memory then."""
+    return x.to(device, non_blocking=device.type == "cuda")
+
+
+NO_FLOAT64 = ("mps",)
+"""Types of devices without 64-bit floats."""
+
+
+def with_float64(device: torch.device | None) -> torch.device | None:
+    """The device, or the CPU in place of one without 64-bit floats."""
+    return torch.device("cpu") if device is not None and device.type in NO_FLOAT64 else device
 
 
 def empty_output(q: Tensor) -> Tensor:

@@ -12,8 +12,8 @@
 // processes each pair twice, for the gradients of queries and for those of keys and values. Each sum has the same
 // order in both cases, so results do not depend on the number of threads, bit for bit.
 //
-// A single file without dependencies, with a C interface; disk/user_cache.py compiles it and native_kernel.py calls
-// it.
+// A single file without dependencies, with a C interface; disk/native_library.py compiles it and native_kernel.py
+// calls it.
 
 #include <algorithm>
 #include <atomic>
@@ -721,7 +721,7 @@ long group_planes(const Problem& p, const Layout& layout) {
     const long all = std::max<long>(p.batch * p.heads, 1);
     if (!layout.size(p)) return all;
     const long each = std::max(PACKED_NUMBERS / layout.size(p), 1L);
-    return std::min(each * p.threads, all);
+    return std::min<long>(each * p.threads, all);
 }
 
 Layout forward_layout(const Problem& p) { return {is_packed(p) ? 0 : 2, 0}; }
@@ -733,8 +733,8 @@ template <typename Visit> void each_token(Problem& p, const Group& group, Visit 
     const long begin = group.first / p.heads, end = (group.first + group.planes - 1) / p.heads + 1;
     Crew(p, (end - begin) * chunks, [&](long, long item) {
         const long batch = begin + item / chunks, token = item % chunks * PACK_ROWS;
-        const long first = std::max(group.first, batch * p.heads);
-        const long last = std::min(group.first + group.planes, (batch + 1) * p.heads);
+        const long first = std::max<long>(group.first, batch * p.heads);
+        const long last = std::min<long>(group.first + group.planes, (batch + 1) * p.heads);
         for (long j = token; j < std::min<long>(token + PACK_ROWS, p.lengths[batch]); ++j)
             for (long plane = first; plane < last; ++plane) visit(batch, plane - batch * p.heads, j, plane);
     });
@@ -764,7 +764,7 @@ void forward_all(Problem& p) {
         const long first = group.first, planes = group.planes;
         // Full rows take longest and go first, one tile each; then runs of neighboring blocks, whose windows overlap.
         const long long_items = planes * static_cast<long>(full.size()) * tiles;
-        const long run = std::clamp(planes * listed / (8 * p.threads), 1L, LONGEST_RUN);
+        const long run = std::clamp<long>(planes * listed / (8 * p.threads), 1L, LONGEST_RUN);
         const long runs = (listed + run - 1) / run;
         Crew(p, long_items + planes * runs, [&](long worker, long item) {
             Scratch s = scratch_of(p, worker);

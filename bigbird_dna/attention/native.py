@@ -1,7 +1,8 @@
-"""The compiled route: BigBird's attention and its gradients on a CPU, in C++ compiled on the same machine.
+"""The compiled route: BigBird's attention and its gradients on a CPU, in C++.
 
-`kernel.cpp` is compiled on first use (several seconds), compared with dense attention in values and
-gradients, and cached (`disk.user_cache`). Inputs are float32, bfloat16 or float16; arithmetic is float32.
+The library of `kernel.cpp` comes with a wheel, or is compiled on first use (half a minute) and cached
+(`disk.native_library`). On first use it is compared with dense attention in values and gradients. Inputs are
+float32, bfloat16 or float16; arithmetic is float32.
 Results do not depend on the number of threads. Without a compiler, other routes compute the same result.
 
 Environment variables: BIGBIRD_DNA_NATIVE=0 disables the route, BIGBIRD_DNA_CACHE is the cache directory, and
@@ -23,7 +24,7 @@ from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, diff
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
-from bigbird_dna.disk import user_cache as native_build
+from bigbird_dna.disk import native_library as native_build
 
 # Axes: B batch, H heads, L tokens, K head width.
 
@@ -38,7 +39,7 @@ def native_attention(call: Call) -> Tensor:
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route cannot serve the request, or None; the first request compiles or loads the kernel."""
+    """Why this route cannot serve the request, or None; the first request loads or compiles the kernel."""
     q, pattern, *_ = request
     if q.device.type != "cpu":
         return f"native runs only on CPUs, not on {q.device.type}"
@@ -76,7 +77,7 @@ loaded: _Loaded | None = None
 
 
 def _load() -> _Loaded:
-    """The kernel of this process; the first call compiles, checks and loads it."""
+    """The kernel of this process; the first call finds or compiles, checks and loads it."""
     global loaded
     with _lock:
         if loaded is None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, copied
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra global tokens,
@@ -190,7 +190,7 @@ def _make(
     exact = aligned(pattern, size)
 
     def moved(array: npt.NDArray[np.generic] | None) -> Tensor | None:
-        return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
+        return None if array is None else copied(torch.from_numpy(array), device)
 
     return Tiles(
         _listed(partial, device),
@@ -223,7 +223,7 @@ def _listed(mask: Bools, device: torch.device) -> Lists:
     counts = mask.sum(axis=2, dtype=np.int32)
     # A stable sort on "unseen" puts the visible tiles first, in ascending order.
     ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
-    counted, listed = (torch.from_numpy(x)[None].to(device, non_blocking=True) for x in (counts, ids))
+    counted, listed = (copied(torch.from_numpy(x)[None], device) for x in (counts, ids))
     return Lists(counted, listed)
 
 

@@ -4,7 +4,6 @@ A command that calls one function of the package is declared by a signature and 
 have the names of the function's arguments. The function is imported only when the command runs.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -21,6 +20,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
+from bigbird_dna.gpus import available_cores
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -106,7 +106,7 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
     return settings, settings.paths
 
 
-DEVICE = option("auto", "auto|cpu|cuda", "Device on which the model runs.")
+DEVICE = option("auto", "auto|cpu|cuda|mps", "Device on which the model runs.")
 THREADS = option(None, None, "Number of CPU cores; affects speed only.", "all", "--threads")
 
 
@@ -395,4 +395,4 @@ def _listed(value: Any) -> list[Any]:
 def cores(threads: int | None) -> int:
     """Return the number of CPU cores to use: the requested number, or all available to this process."""
     check_at_least_one({"--threads": threads})
-    return threads or len(os.sched_getaffinity(0))
+    return threads or available_cores()

@@ -124,7 +124,7 @@ class LoadedChromatinModel(LoadedModel):
         batch_size
             Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
-            auto, cpu or cuda.
+            auto, cpu, cuda or mps.
 
         Returns
         -------

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import PATTERN_ATTENTIONS, PatternAttention, RelativeKeys, label_count
-from bigbird_dna.attention.call import token_owners
+from bigbird_dna.attention.call import copied, token_owners
 from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.attention.recompute import both_times
 from bigbird_dna.config import EncoderConfig
@@ -293,7 +293,7 @@ class Encoder(nn.Module):
                     owners = token_owners(lengths, len(ids), ids.shape[1], extra)
                 else:
                     owners = F.pad(given.owners, (extra, 0), value=-1)
-                owners = owners.to(ids.device, non_blocking=True)
+                owners = copied(owners, ids.device)
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
             for part in self.modules():  # mechanisms that change between passes
@@ -361,7 +361,7 @@ class Encoder(nn.Module):
         if self.embeddings.token_positions is None:
             return rotation(tokens, *options, device)
         assert ids is not None
-        return rotation_at(self.embeddings.token_positions(ids)[:, None], *options)
+        return rotation_at(self.embeddings.token_positions(ids)[:, None], *options, device)
 
     def _turns(self, x: Tensor, ids: Tensor, base: float | None = None) -> Rotation | None:
         """Rotation angles of extra global tokens and tokens, embedded as `x` (B, G + L, D)."""

@@ -177,7 +177,7 @@ class _Generating:
         self, scores: Tensor, allowed: Sequence[NDArray[np.bool_] | None], numbers: Floats
     ) -> NDArray[np.int64]:
         """Sample a token (G,) per row of scores, among the allowed ones (None: all)."""
-        chosen: Floats = scores.double().cpu().numpy()[:, self.ids]
+        chosen: Floats = scores.cpu().double().numpy()[:, self.ids]
         self.model.check_predictions(chosen)
         for row, possible in enumerate(allowed):
             if possible is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms
 from bigbird_dna.model.encoder import Encoder, Layer
@@ -179,16 +180,16 @@ class Classifier(nn.Module):
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
-    if len(hidden) == 1 and not lengths.is_cuda and int(lengths) == hidden.shape[1]:
+    if len(hidden) == 1 and lengths.device.type == "cpu" and int(lengths) == hidden.shape[1]:
         return hidden.sum(1) / hidden.shape[1]  # the same bits, with half the operations
-    lengths = lengths.to(hidden.device, non_blocking=True)
+    lengths = copied(lengths, hidden.device)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
     return (hidden * present[..., None]).sum(1) / lengths[:, None]
 
 
 def max_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Largest hidden states (B, L, D) of the true tokens of each row → (B, D)."""
-    lengths = lengths.to(hidden.device, non_blocking=True)
+    lengths = copied(lengths, hidden.device)
     beyond = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]  # (B, L)
     return hidden.masked_fill(beyond[..., None], -torch.inf).amax(1)
 
@@ -378,7 +379,7 @@ def pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
     """
     batch, bins, _ = spans.shape
     widest = int((spans[..., 1] - spans[..., 0]).max())
-    spans = spans.to(hidden.device, non_blocking=True)
+    spans = copied(spans, hidden.device)
     places = spans[..., :1] + torch.arange(widest, device=hidden.device)  # (B, K, S)
     outside = (places >= spans[..., 1:])[..., None]
     places = places.clamp(max=hidden.shape[1] - 1).reshape(batch, -1, 1)

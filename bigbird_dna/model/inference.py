@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention import Choice, routes_logged
+from bigbird_dna.attention.call import copied
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_pack
 from bigbird_dna.console import log
@@ -22,15 +23,21 @@ from bigbird_dna.model.mechanism import goes_by_pattern
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device for `auto`, `cpu` or `cuda`; `UsageError` if a requested GPU is missing.
+    """The device for `auto`, `cpu`, `cuda` or `mps`; `UsageError` if a requested GPU is missing.
 
-    A command waits for a GPU that no other command on the machine uses (`bigbird_dna.gpus`).
+    `auto` is an NVIDIA GPU, else Apple's (`mps`), else the CPU. A command waits for an NVIDIA GPU that no
+    other command on the machine uses (`bigbird_dna.gpus`).
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"device {name!r}: must be auto, cpu or cuda")
+    if name not in ("auto", "cpu", "cuda", "mps"):
+        raise UsageError(f"device {name!r}: must be auto, cpu, cuda or mps")
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
     wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if name == "cpu" or (name == "auto" and visible < wanted):
+    if name == "mps" or (name == "auto" and visible < wanted):
+        apple = int(torch.backends.mps.is_available())  # a computer has one
+        if apple < wanted and name == "mps":
+            raise UsageError(f"device mps: {wanted} GPUs are needed, but torch finds {apple}")
+        return torch.device("mps" if apple >= wanted else "cpu")
+    if name == "cpu":
         return torch.device("cpu")
     if visible < wanted:
         raise UsageError(f"device cuda: {wanted} GPUs are needed, but torch finds {visible}")
@@ -126,7 +133,7 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     """Move a CPU tensor to a device without waiting for the GPU."""
     if device.type == "cuda":
         x = x.pin_memory()
-    return x.to(device, non_blocking=True)
+    return copied(x, device)
 
 
 # Layers for training, compiled by torch, and for inference, with weights packed for many calls.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from bigbird_dna.attention.call import copied, with_float64
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
@@ -146,7 +147,7 @@ class Convolution(nn.Module):
         """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
         tokens, around = x.shape[1], len(self.weight) // 2
         if lengths is not None:
-            there = torch.arange(tokens, device=x.device) < lengths.to(x.device, non_blocking=True)[:, None]
+            there = torch.arange(tokens, device=x.device) < copied(lengths, x.device)[:, None]
             x = x * there[..., None]
         wide = F.pad(x, (0, 0, around, around))
         total = wide[:, :tokens] * self.weight[0]
@@ -161,6 +162,7 @@ class Convolution(nn.Module):
 # Axes: B batch, H heads, L tokens, K head width, F pairs of components that are rotated together.
 
 _KEPT_TOKENS = 2048
+Where = torch.device | None
 
 
 class Rotation(NamedTuple):
@@ -170,15 +172,13 @@ class Rotation(NamedTuple):
     sin: Tensor  # (L, K / 2)
 
 
-def rates(width: int, base: float, device: torch.device | None = None) -> Tensor:
+def rates(width: int, base: float, device: Where = None) -> Tensor:
     """Rotation rates of the component pairs of heads of `width`, radians per position, (K / 2,) float64."""
     pairs = torch.arange(0, width, 2, device=device, dtype=torch.float64) / width
     return base**-pairs
 
 
-def rotation(
-    tokens: int, width: int, base: float, scale: float, device: torch.device | None = None
-) -> Rotation:
+def rotation(tokens: int, width: int, base: float, scale: float, device: Where = None) -> Rotation:
     """The angles of positions 0 … L - 1 for heads of `width` components (even).
 
     Wavelengths range from 2π to almost 2π · base, in positions. Positions are divided by `scale`: position
@@ -199,14 +199,16 @@ def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotati
     return _rotation(tokens, width, base, scale, None)
 
 
-def _rotation(tokens: int, width: int, base: float, scale: float, device: torch.device | None) -> Rotation:
-    return rotation_at(torch.arange(tokens, device=device, dtype=torch.float64), width, base, scale)
+def _rotation(tokens: int, width: int, base: float, scale: float, device: Where) -> Rotation:
+    positions = torch.arange(tokens, device=with_float64(device), dtype=torch.float64)
+    return rotation_at(positions, width, base, scale, device)
 
 
-def rotation_at(positions: Tensor, width: int, base: float, scale: float) -> Rotation:
+def rotation_at(positions: Tensor, width: int, base: float, scale: float, device: Where = None) -> Rotation:
     """The angles of `rotation` at float64 positions (L,), or (B, 1, L) with those of each row."""
     angles = (positions / scale)[..., None] * rates(width, base, positions.device)  # (…, L, K / 2)
-    return Rotation(angles.cos().float(), angles.sin().float())
+    cos, sin = angles.cos().float(), angles.sin().float()
+    return Rotation(cos, sin) if device is None else Rotation(copied(cos, device), copied(sin, device))
 
 
 def rotate(x: Tensor, turns: Rotation) -> Tensor:

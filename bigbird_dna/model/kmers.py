@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.attention.call import with_float64
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes, canonical_kmers
 from bigbird_dna.model.base_positions import bag_sums
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -177,8 +178,10 @@ class TokenPositions(ReadsBases):
         return (torch.from_numpy(eighths),)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Token ids (B, L) → (B, L), float64."""
-        eighths = self.tables(ids.device)[0][ids]
+        """Token ids (B, L) → (B, L), float64, on the CPU if the device has no such floats."""
+        near = with_float64(ids.device)
+        assert near is not None
+        eighths = self.tables(near)[0][ids.to(near)]
         return (2 * eighths.cumsum(1) - eighths - 8).double() / 16
 
 

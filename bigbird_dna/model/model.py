@@ -158,7 +158,7 @@ class LoadedModel:
         batch_size
             Sequences processed concurrently and independently (see `run_rows`); results do not change.
         device
-            auto, cpu or cuda.
+            auto, cpu, cuda or mps.
 
         Returns
         -------

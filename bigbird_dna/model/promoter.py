@@ -137,7 +137,7 @@ class LoadedPromoterModel(LoadedClassifier):
         batch_size
             Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
-            auto, cpu or cuda.
+            auto, cpu, cuda or mps.
 
         Returns
         -------

@@ -160,8 +160,8 @@ def fits_half(tensor: Tensor) -> bool:
     """
     if tensor.dim() < 2:
         return False
-    given = tensor.detach().double()
-    return bool((given - tensor.detach().half().double()).norm() <= HALF_LOSS * given.norm())
+    given = tensor.detach().cpu().double()
+    return bool((given - given.half().double()).norm() <= HALF_LOSS * given.norm())
 
 
 def stored_tensors(path: Path) -> dict[str, Stored]:

@@ -302,8 +302,8 @@ class HeldOut(NamedTuple):
             own = slice(first[rows.start], first[rows.stop])
             labels = torch.from_numpy(self.labels[own]).to(device)
             logits = output.tokens.float()
-            nats = F.cross_entropy(logits, labels, reduction="none").double()
-            bits[own] = nats.cpu().numpy() / np.log(2)
+            nats = F.cross_entropy(logits, labels, reduction="none").cpu().double()
+            bits[own] = nats.numpy() / np.log(2)
             right[own] = (logits.argmax(-1) == labels).cpu().numpy()
             mine[own] = True
         return Predicted(bits, right, mine)

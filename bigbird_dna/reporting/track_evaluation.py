@@ -5,7 +5,6 @@ as long as reading the whole file.
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -19,6 +18,7 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.gpus import available_cores
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Counts,
@@ -95,7 +95,7 @@ def evaluate_tracks(
     `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per core, up to
     four. Infinite scores rank first or last, with a warning in the log.
     """
-    threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
+    threads = threads or min(available_cores(), _THREADS)
     predictors = [predictions, *compare.values()]
 
     def evaluate_slice(first: int, last: int) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:

@@ -75,7 +75,7 @@ class Model(model.LoadedModel):
         rounds
             Number of iterations (masked-token models only; ignored by causal models).
         device
-            auto, cpu or cuda.
+            auto, cpu, cuda or mps.
 
         Raises
         ------

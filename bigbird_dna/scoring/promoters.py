@@ -120,7 +120,7 @@ def score_promoters(
         Number format of the computation: float32, bfloat16, or float16 (GPUs). The last two are faster on
         devices that support them, but less exact; the output records the precision.
     batch_size, device, threads
-        Windows per batch; auto, cpu or cuda; CPU threads. These affect speed and memory only.
+        Windows per batch; auto, cpu, cuda or mps; CPU threads. These affect speed and memory only.
 
     Raises
     ------

@@ -6,8 +6,9 @@ bases or of Ns, never of both. Ns are divided into runs of 16 (or of the maximum
 single Ns, so that an assembly gap inside a window needs few tokens.
 
 `bpe.cpp` finds the same ids as SentencePiece in a fraction of the time; its comments prove that they are the
-same. It is compiled on first use and stored (`disk.user_cache`, with the environment of `attention.native`).
-Its result for each vocabulary is compared with SentencePiece before use. SentencePiece is the fallback.
+same. A wheel contains its library; else it is compiled on first use (`disk.native_library`, with the
+environment of `attention.native`). Its result for each vocabulary is compared with SentencePiece before use.
+SentencePiece is the fallback.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ from typing import Any, Self, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.disk import user_cache as native_build
+from bigbird_dna.disk import native_library as native_build
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.piece_model import (
@@ -144,7 +145,7 @@ def sample_texts(pieces: Sequence[str]) -> list[str]:
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """Return the library, compiled, checked and loaded on the first call; None if it is not available."""
+    """Return the library, found or compiled and loaded on the first call; None if it is not available."""
     if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
         return None
     source = files("bigbird_dna.tokens").joinpath("bpe.cpp").read_bytes()

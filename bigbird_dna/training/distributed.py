@@ -40,6 +40,8 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
         return precision
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "mps":
+        native = False  # not all Apple GPUs and systems support it
     else:
         # Older releases lack this function; float32 is then the safe choice.
         capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()

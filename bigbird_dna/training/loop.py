@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from bigbird_dna.attention.call import copied
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.model.inference import ahead
@@ -71,9 +72,7 @@ def pinned(batch: Batch, device: torch.device) -> Batch:
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device, except the tensors in `HOST`, without waiting for the copy."""
-    return {
-        name: value if name in HOST else value.to(device, non_blocking=True) for name, value in batch.items()
-    }
+    return {name: value if name in HOST else copied(value, device) for name, value in batch.items()}
 
 
 class Epochs:

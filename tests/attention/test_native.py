@@ -23,8 +23,8 @@ from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.disk import user_cache as native_build
-from bigbird_dna.disk.user_cache import BuildError
+from bigbird_dna.disk import native_library as native_build
+from bigbird_dna.disk.native_library import BuildError
 from bigbird_dna.model.kernels import gelu_tanh
 from tests.attention import reference_implementations
 from tests.attention.reference_implementations import Made, Problem, problems, results
@@ -490,7 +490,7 @@ def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     """Each finds a whole library; one is kept, and nothing else is left."""
     code = (
         "import ctypes, time\n"
-        "from bigbird_dna.disk.user_cache import library\n"
+        "from bigbird_dna.disk.native_library import library\n"
         f"with library({SOURCE!r}, lambda path: time.sleep(0.5)) as path:\n"
         "    assert ctypes.CDLL(str(path)).answer() == 42\n"
     )

@@ -12,6 +12,8 @@ from typing import Any, get_type_hints
 
 import pytest
 import yaml
+from jinja2 import StrictUndefined, Template
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from bigbird_dna.config import load_config
@@ -122,6 +124,30 @@ def test_files_beside_modules_are_installed(project: dict[str, Any]) -> None:
     }
     others = {path for path in package.rglob("*") if path.is_file() and path.suffix != ".py"}
     assert packed == {path for path in others if "__pycache__" not in path.parts}
+
+
+# Names of packages in conda-forge and bioconda that differ from those on PyPI.
+CONDA = {"torch": "pytorch", "sentencepiece": "sentencepiece-python", "matplotlib": "matplotlib-base"}
+
+
+def test_the_conda_recipe_needs_what_the_package_needs(project: dict[str, Any]) -> None:
+    source = (REPOSITORY / "conda/meta.yaml").read_text(encoding="utf-8")
+    words = {name: lambda text, name=name: f"{name}_{text}" for name in ("compiler", "stdlib")}
+    recipe = yaml.safe_load(Template(source, undefined=StrictUndefined).render(PYTHON="python", **words))
+    declared, needs = project["project"], recipe["requirements"]
+    assert recipe["package"] == {"name": declared["name"], "version": declared["version"]}
+    assert recipe["about"]["license"] == declared["license"]
+    wanted = {}
+    for line in [f"python{declared['requires-python']}", *declared["dependencies"]]:
+        one = Requirement(line)
+        wanted[CONDA.get(one.name, one.name)] = str(one.specifier)
+    assert dict(line.split() for line in needs["run"]) == wanted
+    host = dict([*line.split(), ""][:2] for line in needs["host"])
+    built = [Requirement(line) for line in project["build-system"]["requires"]]
+    assert host == {"python": wanted["python"], "pip": "", **{one.name: str(one.specifier) for one in built}}
+    (script,) = recipe["build"]["entry_points"]
+    name, _, function = script.partition(" = ")
+    assert declared["scripts"] == {name: function}
 
 
 def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:

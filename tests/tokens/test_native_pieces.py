@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.disk import user_cache as native_build
-from bigbird_dna.disk.user_cache import BuildError
+from bigbird_dna.disk import native_library as native_build
+from bigbird_dna.disk.native_library import BuildError
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement

@@ -221,7 +221,7 @@ def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
     for start in range(0, len(numbers), size):
         batch = _batch([stream.input(number) for number in numbers[start : start + size]])
         nats = _nats(network, batch["symbols"].to(device), batch["lengths"])
-        found.append(nats.double().sum(1).cpu().numpy() / math.log(2))
+        found.append(nats.cpu().double().sum(1).numpy() / math.log(2))
     return np.concatenate(found)
 
 

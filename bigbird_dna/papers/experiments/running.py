@@ -322,7 +322,7 @@ class RandomTokens(PretrainingObjective):
 
 
 def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
         return time.perf_counter()
     return time.process_time()

@@ -21,7 +21,7 @@ from torch import nn
 
 from bigbird_dna.calibration.maps import own_digest, read_calibration
 from bigbird_dna.config import FinetuningConfig, OptimizerConfig
-from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
+from bigbird_dna.disk.native_library import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import KmerCounts, training_profile
