@@ -237,14 +237,14 @@ def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(tmp_pat
 @pytest.mark.parametrize(
     ("nvidia", "apple", "processes"), [(0, True, 1), (0, False, 1), (0, True, 2), (1, True, 1)]
 )
-def test_apple_s_gpu_serves_one_process_where_there_is_no_other(
+def test_apple_s_gpu_serves_one_process_that_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, nvidia: int, apple: bool, processes: int
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: nvidia)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     serves = apple and processes == 1
-    assert choose_device("auto").type == ("cuda" if nvidia else "mps" if serves else "cpu")
+    assert choose_device("auto").type == ("cuda" if nvidia else "cpu")
     assert choose_device("cpu").type == "cpu"
     if serves:
         assert choose_device("mps").type == "mps"

@@ -231,8 +231,15 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
     """Raise `DataError` for a table from `path` that lacks one of `columns`."""
     for name in columns:
         if name not in table.columns:
-            found = shortened(", ".join(map(str, table.columns)), 300)
-            raise DataError(f"{path}: no column {name!r} (found: {found}){meant(name, table.columns)}")
+            raise missing_column(path, name, table.columns)
+
+
+def missing_column(path: Path, name: str, found: Iterable[Any], option: str = "") -> DataError:
+    """Return the error for a table without a column; `option` is the option that names it, if any."""
+    names = [*map(str, found)]
+    hint = (option and f"; give its name with {option}") + meant(name, names)
+    listed = shortened(", ".join(names), 300) or "none"
+    return DataError(f"{path}: no column {name!r} (found: {listed}){hint}")
 
 
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.disk.foreign import open_parquet
+from bigbird_dna.disk.tables import missing_column
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import RecordNames, check_name, quoted
 from bigbird_dna.genome.records import LONGEST, Records, whole_records
@@ -163,9 +164,10 @@ def _cells(
     path: Path, header: list[str], rows: Iterator[Sequence[object]], columns: TableColumns
 ) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
     """Yield place, sequence, labels, split and name of each row; the name is empty if there is none."""
-    for column in (columns.sequence, *columns.labels):
+    options = {columns.sequence: "--sequence-column", **dict.fromkeys(columns.labels, "--label-column")}
+    for column, option in options.items():
         if column not in header:
-            raise DataError(f"{path}: no column {column!r} (found: {', '.join(header) or 'none'})")
+            raise missing_column(path, column, header, option)
     others = (columns.sequence, columns.split, columns.name)
     places = [header.index(column) if column in header else None for column in others]
     of_labels, own = [header.index(column) for column in columns.labels], _split_of(path)

@@ -25,22 +25,20 @@ from bigbird_dna.model.mechanism import goes_by_pattern
 def choose_device(name: str = "auto") -> torch.device:
     """The device for `auto`, `cpu`, `cuda` or `mps`; `UsageError` if a requested GPU is missing.
 
-    `auto` is an NVIDIA GPU, else Apple's (`mps`), else the CPU. A command waits for an NVIDIA GPU that no
-    other command on the machine uses (`bigbird_dna.gpus`).
+    `auto` is an NVIDIA GPU, else the CPU: Apple's GPU (`mps`) has not been tested. A command waits for an
+    NVIDIA GPU that no other command on the machine uses (`bigbird_dna.gpus`).
     """
     if name not in ("auto", "cpu", "cuda", "mps"):
         raise UsageError(f"device {name!r}: must be auto, cpu, cuda or mps")
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
     wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if name == "mps" or (name == "auto" and visible < wanted):
-        apple = int(torch.backends.mps.is_available())  # a computer has one
-        if apple < wanted and name == "mps":
-            raise UsageError(f"device mps: {wanted} GPUs are needed, but torch finds {apple}")
-        return torch.device("mps" if apple >= wanted else "cpu")
-    if name == "cpu":
+    if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
-    if visible < wanted:
-        raise UsageError(f"device cuda: {wanted} GPUs are needed, but torch finds {visible}")
+    found = int(torch.backends.mps.is_available()) if name == "mps" else visible  # a Mac has one
+    if found < wanted:
+        raise UsageError(f"device {name}: {wanted} GPUs are needed, but torch finds {found}")
+    if name == "mps":
+        return torch.device("mps")
     gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
     if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
