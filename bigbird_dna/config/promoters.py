@@ -144,10 +144,8 @@ class PromoterWindowsConfig(Section):
 class ClassifierConfig(StartConfig):
     """A model whose input is a whole sequence."""
 
-    pooling: Literal["cls", "mean", "mean_max"] = field(
-        "cls",
-        "input of the classifier; cls: the first token; mean: the mean over all tokens; mean_max: mean and "
-        "maximum, for labels that depend on a short site",
+    pooling: Literal["cls", "mean"] = field(
+        "cls", "input of the classifier; cls: the first token; mean: the mean over all tokens"
     )
     head: Literal["dense", "linear"] = field(
         "dense", "linear: one layer, as in the paper; dense: with a hidden layer, as in HuggingFace"

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError, check_choice
 from bigbird_dna.genome.fields import whole_number
 from bigbird_dna.model.batching import GivenSequences, Ids, Run, run_rows, window_rows
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import POOLINGS, max_over_tokens, mean_over_tokens
+from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.tokens.interface import Tokenizer
 
 Vectors = npt.NDArray[np.float32]
@@ -147,10 +148,17 @@ def layer_values(
     return reduce(encoder(ids, lengths))
 
 
+def _max_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Largest hidden states (B, L, D) of the true tokens of each row → (B, D)."""
+    lengths = copied(lengths, hidden.device)
+    beyond = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]  # (B, L)
+    return hidden.masked_fill(beyond[..., None], -torch.inf).amax(1)
+
+
 _REDUCTIONS: Mapping[SequencePool, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": POOLINGS["mean"],
-    "cls": POOLINGS["cls"],
-    "max": max_over_tokens,
+    "mean": mean_over_tokens,
+    "cls": lambda hidden, _: hidden[:, 0],
+    "max": _max_over_tokens,
 }
 """One vector per sequence: over its tokens, including [CLS] and [SEP], without padding; or that of [CLS]."""
 

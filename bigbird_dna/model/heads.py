@@ -5,7 +5,7 @@ Shapes: B batch, L tokens, M masked tokens, D hidden width, I intermediate width
 Every head computes the same as in HuggingFace's BigBird, so weights can be converted by renaming.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -102,9 +102,6 @@ class PretrainingNetwork(nn.Module):
 class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    With `pooling` "mean_max" the maximum over tokens is appended to the mean: a site of three tokens is not
-    averaged among a hundred.
-
     With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
     with a `PositionMember` has one output; `kmers` is the k of an ensemble's `KmerMember`, 0 for none; with
     `both_strands` it counts a k-mer and its reverse complement as one.
@@ -134,10 +131,9 @@ class Classifier(nn.Module):
             words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
         self.pooling = pooling
-        width = config.hidden * (2 if pooling == "mean_max" else 1)
-        self.dense = nn.Linear(width, config.hidden) if head == "dense" else None
+        self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
-        self.output = nn.Linear(config.hidden if head == "dense" else width, outputs)
+        self.output = nn.Linear(config.hidden, outputs)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
@@ -156,7 +152,7 @@ class Classifier(nn.Module):
         """
         terms = bases if isinstance(bases, BaseTerms) else self.base_terms(ids, bases)
         hidden = self.encoder(ids, lengths, segments, terms.embeddings)
-        pooled = POOLINGS[self.pooling](hidden, lengths)
+        pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             logits = self._head(pooled)
         else:
@@ -185,23 +181,6 @@ def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     lengths = copied(lengths, hidden.device)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
     return (hidden * present[..., None]).sum(1) / lengths[:, None]
-
-
-def max_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Largest hidden states (B, L, D) of the true tokens of each row → (B, D)."""
-    lengths = copied(lengths, hidden.device)
-    beyond = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]  # (B, L)
-    return hidden.masked_fill(beyond[..., None], -torch.inf).amax(1)
-
-
-POOLINGS: Mapping[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
-    "cls": lambda hidden, _: hidden[:, 0],
-    "mean": mean_over_tokens,
-    "mean_max": lambda hidden, lengths: torch.cat(
-        [mean_over_tokens(hidden, lengths), max_over_tokens(hidden, lengths)], dim=1
-    ),
-}
-"""Hidden states (B, L, D), true lengths (B,) → one vector per row: of [CLS], or over all its tokens."""
 
 
 class SpanOutput(NamedTuple):

@@ -24,7 +24,7 @@ Task = Literal[
     "long-answers",
     "summaries",
 ]
-Pooling = Literal["cls", "mean", "mean_max"]
+Pooling = Literal["cls", "mean"]
 Head = Literal["dense", "linear"]  # linear: no layer between the pooled vector and the output
 BinPooling = Literal["cls", "bin"]
 
