@@ -178,8 +178,8 @@ def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype 
 
 
 def copied(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, copied without waiting for an NVIDIA GPU; others may read freed memory then."""
-    return x.to(device, non_blocking=device.type == "cuda")
+    """A tensor on a device, copied without waiting for a GPU; Apple's may read freed memory then."""
+    return x.to(device, non_blocking=device.type not in ("cpu", "mps"))
 
 
 NO_FLOAT64 = ("mps",)
