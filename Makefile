@@ -17,7 +17,7 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps benchmark-gpu fuzz lint clean
+.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps benchmark-gpu fuzz lint lint-types lint-style clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -61,10 +61,16 @@ docs: $(INSTALLED)
 wheel: $(INSTALLED)
 	BIGBIRD_DNA_BUILD_KERNELS=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
+# Types take as long as the rest.
 lint: $(INSTALLED)
+	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-style
+
+lint-types: $(INSTALLED)
+	$(BIN)/mypy
+
+lint-style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/snakefmt --check --line-length 100 $(SNAKEFILES)
@@ -72,7 +78,7 @@ lint: $(INSTALLED)
 
 # One thread a process: two that use both cores each wait for one another.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(CORES) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

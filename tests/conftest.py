@@ -32,6 +32,12 @@ settings.register_profile("shared-directory", suppress_health_check=[HealthCheck
 settings.load_profile("shared-directory")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Files that take more than half a minute are first, so that no process waits for another one's at the end.
+LONGEST = (
+    *("test_processes.py", "test_commands_shown.py", "test_kills.py", "test_workflow.py", "test_memory.py"),
+    *("test_nothing_lost.py", "test_extending.py", "test_benchmark_contenders.py", "test_known_source.py"),
+    *("finetuning/test_chromatin.py", "test_streams.py"),
+)
 RECORDED = pytest.StashKey[list[tuple[list[str], dict[str, list[str]]]]]()
 
 
@@ -47,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     messages.RECORDER.collected = [item.nodeid for item in items]
+    items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(LONGEST))
 
 
 def pytest_collection_finish() -> None:

@@ -48,6 +48,7 @@ def test_attention_writes_numbers_table_and_figure(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == files
 
 
+@pytest.mark.slow
 def test_mechanisms_take_part_and_their_growth_is_told(tmp_path: Path) -> None:
     names = ["sdpa", "combiner_fixed", "combiner_routing"]
     words = ["attention", "--lengths", "32,64,128", "--width", "8", *TINY, "--contenders", ",".join(names)]

@@ -36,6 +36,7 @@ def encoder(names: str, **changes: Any) -> EncoderBenchmark:
     return EncoderBenchmark(EncoderOptions.of(values))
 
 
+@pytest.mark.slow
 def test_contenders_of_one_graph_agree_in_value_and_gradient() -> None:
     result = run(attention("dense,blocked,sdpa-mask,sdpa"))
     rows = result["results"]
@@ -85,6 +86,7 @@ def test_encoders_have_the_same_weights() -> None:
     assert difference < 1e-5 < sparse
 
 
+@pytest.mark.slow
 def test_encoder_passes_and_their_precision() -> None:
     passes = "inference,inference-bfloat16,inference-autocast,training-autocast"
     result = run(encoder("bigbird", passes=passes, layers=1, repeats=1))
