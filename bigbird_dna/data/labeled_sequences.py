@@ -206,8 +206,8 @@ def _classes(table: SequenceTable) -> Labels:
     names = sorted({*texts}, key=lambda text: (decimal(text) is None, decimal(text) or 0.0, text))
     if not 2 <= len(names) <= MOST_CLASSES:
         raise DataError(
-            f"{table.where(0)}: column {table.columns[0]!r} has {len(names):,} classes; task multiclass "
-            f"needs 2 to {MOST_CLASSES:,}"
+            f"{table.firsts[0]}: task multiclass needs 2 to {MOST_CLASSES:,} classes; column "
+            f"{table.columns[0]!r} has {len(names):,}"
         )
     if "" in names:
         raise DataError(f"{table.where(texts.index(''))}: label '' is empty")
