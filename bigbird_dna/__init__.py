@@ -1,8 +1,8 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
 `load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
-functions `score_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants` and `auc_report`
-write files like the commands of these names; `merge_shards` merges the shards that all but the last write.
+functions `score_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`, `explain` and
+`auc_report` write files like the commands of these names; `merge_shards` merges shards.
 
 The names below are imported on first use, so that commands import only what they need.
 """
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
+    from bigbird_dna.explanation.explain import explain
+    from bigbird_dna.explanation.one_hot import OneHotModel
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks import auc_report
     from bigbird_dna.scoring.embeddings import embed
@@ -34,6 +36,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "Model",
+    "OneHotModel",
     "PromoterModel",
     "PromoterWindows",
     "SequenceModel",
@@ -42,6 +45,7 @@ __all__ = [
     "auc_report",
     "bigbird_attention",
     "embed",
+    "explain",
     "load",
     "merge_shards",
     "predict_tracks",
@@ -54,6 +58,8 @@ _NAMES = {
     "attention": "ATTENTIONS bigbird_attention",
     "config": "EncoderConfig",
     "data.torch_sets": "PromoterWindows TrackWindows",
+    "explanation.explain": "explain",
+    "explanation.one_hot": "OneHotModel",
     "model.encoder": "Encoder",
     "reporting.tracks": "auc_report",
     "scoring.embeddings": "embed",

@@ -69,13 +69,21 @@ def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, 
 
 
 def placed_rows(
-    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
+    tokenizer: Tokenizer,
+    sequences: Sequence[str],
+    positions: int,
+    anchor: float,
+    threads: int = 1,
+    phase: int = 0,
 ) -> list[tuple[Ids, int]]:
-    """`window_rows`, each with the number of bp of its sequence before its first token."""
+    """`window_rows`, each with the number of bp of its sequence before its first token.
+
+    `phase` as in `Tokenizer.split_batch`.
+    """
     require_dna(tokenizer)
     room = positions - 2
     rows = []
-    for ids in tokenizer.encode_batch(list(sequences), threads):
+    for ids in tokenizer.split_batch(list(sequences), phase, threads):
         skipped = 0
         if len(ids) > room:
             start = round((len(ids) - room) * anchor)
@@ -207,6 +215,15 @@ def bins_shown(window: int, size: int, bin_layers: int) -> int:
     return whole_bins(window, size) if bin_layers else 1
 
 
+class View(NamedTuple):
+    """One way to read a window: on the opposite strand if `turned`, without the first and last bases (`cut`,
+    bp), and with token boundaries at a `phase` (see `Tokenizer.split_batch`)."""
+
+    turned: bool = False
+    cut: tuple[int, int] = (0, 0)
+    phase: int = 0
+
+
 class BinRows(NamedTuple):
     """Tokens of each window between [CLS] and [SEP], and the tokens of its bins."""
 
@@ -221,14 +238,13 @@ def bin_rows(
     bin_size: int,
     positions: int,
     threads: int = 1,
+    phase: int = 0,
 ) -> BinRows:
-    """Encode windows and assign their tokens to bins, see `place_bins`; `threads` has no effect on the
-    result."""
+    """Encode windows (see `Tokenizer.split_batch`) and assign their tokens to bins (see `place_bins`);
+    `threads` has no effect on the result."""
     require_dna(tokenizer)
-    encoded = tokenizer.encode_batch(list(sequences), threads)
-    return place_bins(
-        tokenizer, encoded, [len(sequence) for sequence in sequences], bins, bin_size, positions
-    )
+    tokens, sizes = tokenizer.split_batch(list(sequences), phase, threads), list(map(len, sequences))
+    return place_bins(tokenizer, tokens, sizes, bins, bin_size, positions)
 
 
 def place_bins(

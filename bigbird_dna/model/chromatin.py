@@ -19,6 +19,7 @@ from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
     Sequences,
+    View,
     bin_rows,
     bins_shown,
     centered_bins,
@@ -183,25 +184,44 @@ class LoadedChromatinModel(LoadedModel):
         wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
             raise ValueError(f"windows must have {window} bp, got {wrong}")
-        place = choose_device(device)
-        network = self.network.to(place).eval()
-        size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
-        bins = centered_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
-        starts = np.broadcast_to(bins, (len(windows), len(bins)))
-
-        def encode(turned: bool) -> BinRows:
-            texts = [reverse_complement(one) for one in windows] if turned else windows
-            return bin_rows(self.tokenizer, texts, starts, size, self.config.max_length, threads)
-
-        pad_id = self.tokenizer.pad_id
-        strands = ahead(encode, (False, True) if both_strands else (False,), place)
-        forward, *reverse = (
-            row_logits(network, rows, count, pad_id, batch_size, place, finish=row_sigmoid)
-            for rows in strands
-        )
+        strands = [View(turned) for turned in ((False, True) if both_strands else (False,))]
+        forward, *reverse = self._each_view(windows, strands, count, row_sigmoid, batch_size, device)
         found = np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
         self.check_predictions(found)
         return found
+
+    def view_scores(
+        self, windows: Sequence[str], views: Sequence[View], *, batch_size: int = 16, device: str = "auto"
+    ) -> npt.NDArray[np.float32]:
+        """Log-odds (V, N, T) of the central bin of windows in each of V views; the bin stays in its place."""
+        found = [part[:, 0] for part in self._each_view(windows, views, 1, None, batch_size, device)]
+        self.check_predictions(scores := np.stack(found))
+        return scores
+
+    def _each_view(
+        self,
+        windows: Sequence[str],
+        views: Sequence[View],
+        count: int,
+        finish: Callable[[Tensor], Tensor] | None,
+        batch_size: int,
+        device: str,
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the logits of windows, or what `finish` makes of them, (N, K, T), in each view."""
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        window, size, threads = self.settings.window, self.settings.bin, torch.get_num_threads()
+        bins = centered_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
+
+        def encode(view: View) -> BinRows:
+            left, right = view.cut
+            texts = [reverse_complement(one) for one in windows] if view.turned else windows
+            starts = np.broadcast_to(bins - left, (len(windows), len(bins)))
+            parts = [text[left : len(text) - right] for text in texts] if left or right else texts
+            return bin_rows(self.tokenizer, parts, starts, size, self.config.max_length, threads, view.phase)
+
+        for rows in ahead(encode, views, place):
+            yield row_logits(network, rows, count, self.tokenizer.pad_id, batch_size, place, finish=finish)
 
 
 def _padded(sequence: str, window: int) -> str:

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from bigbird_dna.errors import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
-from bigbird_dna.model.batching import Ids, Sequences, fit_windows, pad, placed_rows, read_sequences, run_rows
+from bigbird_dna.model.batching import (
+    Ids,
+    Sequences,
+    View,
+    fit_windows,
+    pad,
+    placed_rows,
+    read_sequences,
+    run_rows,
+)
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
@@ -59,30 +68,53 @@ class LoadedClassifier(LoadedModel):
     ) -> npt.NDArray[np.float32]:
         """Predictions (N, T) of windows known to be valid: means over the model's views of a window, and over
         both strands if windows have no direction."""
-        place = choose_device(device)
-        network = self.network.to(place).eval()
-        total = np.zeros((len(windows), network.output.out_features), np.float64)
         cuts = view_cuts(self.settings.views, self.settings.jitter)
-        threads = torch.get_num_threads()  # of this thread
-        views = [
-            (sides, turned) for turned in (False, True)[: 1 + self.settings.both_strands] for sides in cuts
-        ]
-
-        @lru_cache(maxsize=1)  # a single view is the whole window
-        def cut(view: tuple[tuple[int, int], bool]) -> PromoterRows:
-            sides, turned = view
-            texts = [reverse_complement(window) for window in windows] if turned else windows
-            sides_of_all = [sides] * len(texts)
-            return promoter_rows(
-                self.tokenizer, texts, sides_of_all, self.settings, self.config.max_length, threads
-            )
-
-        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
-        added = None if alone else added_logits(network, cut(((0, 0), False)), pad_id, place)
-        for rows in ahead(cut, views, place):
-            total += row_predictions(network, rows, pad_id, batch_size, place, self.finish, added)
+        strands = (False, True)[: 1 + self.settings.both_strands]
+        views = [View(turned, cut) for turned in strands for cut in cuts]
+        total = np.zeros((len(windows), self.network.output.out_features), np.float64)
+        for found in self._each_view(windows, views, self.finish, batch_size, device):
+            total += found
         self.check_predictions(total)
         return (total / len(views)).astype(np.float32)
+
+    def view_scores(
+        self, windows: Sequence[str], views: Sequence[View], *, batch_size: int = 32, device: str = "auto"
+    ) -> npt.NDArray[np.float32]:
+        """Scores (V, N, T) of windows in each of V views: log-odds, or the labels of a regression.
+
+        Regressions of an ensemble read the whole window.
+        """
+        found = list(self._each_view(windows, views, self.score, batch_size, device))
+        self.check_predictions(scores := np.stack(found))
+        return scores
+
+    def score(self, logits: Tensor) -> Tensor:
+        """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
+        return logits
+
+    def _each_view(
+        self,
+        windows: Sequence[str],
+        views: Sequence[View],
+        finish: Callable[[Tensor], Tensor],
+        batch_size: int,
+        device: str,
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield what `finish` makes of the logits of windows, (N, T), in each view."""
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        threads = torch.get_num_threads()  # of this thread
+
+        @lru_cache(maxsize=1)  # a single view is the whole window
+        def read(view: View) -> PromoterRows:
+            texts = [reverse_complement(window) for window in windows] if view.turned else windows
+            positions, cuts = self.config.max_length, [view.cut] * len(texts)
+            return promoter_rows(self.tokenizer, texts, cuts, self.settings, positions, threads, view.phase)
+
+        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
+        added = None if alone else added_logits(network, read(View()), pad_id, place)
+        for rows in ahead(read, views, place):
+            yield row_predictions(network, rows, pad_id, batch_size, place, finish, added)
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,10 +221,19 @@ class LoadedSequenceModel(LoadedClassifier):
 
     def finish(self, logits: Tensor) -> Tensor:
         """Probabilities of labels or classes, or the labels of a regression."""
+        kind = self.settings.kind
+        if kind == "regression":
+            return self.score(logits)
+        return logits.softmax(1) if kind == "multiclass" else row_sigmoid(logits)
+
+    def score(self, logits: Tensor) -> Tensor:
         own = self.settings
         if own.kind == "regression":
             return logits * logits.new_tensor(own.deviations) + logits.new_tensor(own.means)
-        return logits.softmax(1) if own.kind == "multiclass" else row_sigmoid(logits)
+        if own.kind != "multiclass":
+            return logits
+        others = logits.new_full((logits.shape[1],) * 2, 0).fill_diagonal_(-torch.inf)
+        return logits - (logits[:, None] + others).logsumexp(2)
 
     def predict(
         self,
@@ -273,13 +314,15 @@ def promoter_rows(
     settings: ClassifierSettings,
     positions: int,
     threads: int = 1,
+    phase: int = 0,
 ) -> PromoterRows:
     """Tokens of each window, after cropping `cuts` bp at the left and right end.
 
-    With base positions, also the bases of the tokens, with offsets in the whole window.
+    With base positions, also the bases of the tokens, with offsets in the whole window. `phase` as in
+    `Tokenizer.split_batch`.
     """
     views = [window[left : len(window) - right] for window, (left, right) in zip(windows, cuts, strict=True)]
-    placed = placed_rows(tokenizer, views, positions, settings.anchor, threads)
+    placed = placed_rows(tokenizer, views, positions, settings.anchor, threads, phase)
     rows = [row for row, _ in placed]
     if (offsets := settings.offsets) is None:
         return PromoterRows(rows)

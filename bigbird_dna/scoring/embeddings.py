@@ -32,7 +32,7 @@ from bigbird_dna.scoring.formats import (
     write_lines,
     write_parquet_table,
 )
-from bigbird_dna.scoring.regions import UNKNOWN, Region, bed_rows, each_region
+from bigbird_dna.scoring.regions import Region, placed_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
 from bigbird_dna.tokens.interface import require_dna
@@ -278,7 +278,7 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
 
             def places() -> Iterator[tuple[Region, str]]:
                 if genome is not None:
-                    yield from ((region, "") for region in _regions(path, genome))
+                    yield from ((region, "") for region in placed_regions(path, genome, LONGEST))
                 else:
                     found = stream_sequences(path, columns)
                     yield from ((Region("", 0, len(text), name), text) for name, text in found)
@@ -375,23 +375,6 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
         return EmbeddedSequence(
             place, np.array([[int(first), int(last)]]), np.array([values], np.float32), note
         )
-
-
-def _regions(path: Path, genome: Reference) -> Iterator[Region]:
-    """Yield the regions of a BED file; `DataError` if one is too long, or not on the reference."""
-    fault: Region | None = None
-    for region in each_region(bed_rows(path, wrong=DataError), genome, path, needed=True):
-        if region.end - region.start > LONGEST:
-            raise DataError(f"{path}: region {region.name!r} has more than {LONGEST:,} bp")
-        fault = fault or (region if region.fault else None)
-        yield region
-    if fault is not None:
-        why = (
-            f"its contig {fault.contig!r} is missing"
-            if fault.fault == UNKNOWN
-            else "it ends beyond the contig"
-        )
-        raise DataError(f"{path}: region {fault.name!r} is not in {genome.path}: {why}; remove it")
 
 
 def _fetch(region: Region, genome: Reference) -> str:

@@ -151,6 +151,24 @@ def bed_regions(
     return each_region(bed_rows(path, stream, None), reference, path, places, needed=True)
 
 
+def placed_regions(path: Path, genome: Reference, longest: int) -> Iterator[Region]:
+    """Yield the regions of a BED file; `DataError` if one is not on the reference, or has more than `longest`
+    bp."""
+    fault: Region | None = None
+    for region in each_region(bed_rows(path, wrong=DataError), genome, path, needed=True):
+        if region.end - region.start > longest:
+            raise DataError(f"{path}: region {region.name!r} has more than {longest:,} bp")
+        fault = fault or (region if region.fault else None)
+        yield region
+    if fault is not None:
+        why = (
+            f"its contig {fault.contig!r} is missing"
+            if fault.fault == UNKNOWN
+            else "it ends beyond the contig"
+        )
+        raise DataError(f"{path}: region {fault.name!r} is not in {genome.path}: {why}; remove it")
+
+
 def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "pd.Index[Any]"]:
     """Return regions given by a Python user, and the index labels for the rows of the result.
 

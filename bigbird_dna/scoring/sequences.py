@@ -35,7 +35,7 @@ from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, open_source, write_scores
 
 _FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
-_GROUP_VALUES = 1 << 18  # per row group of Parquet
+_GROUP_VALUES = 1 << 16  # per row group of Parquet, whose rows are in memory
 OTHER_LENGTH, TOO_MANY_N = "other_length", "too_many_n"
 
 # Axes: N sequences, T outputs.

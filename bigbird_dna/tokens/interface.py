@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, SupportsInt
 
@@ -14,6 +15,7 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError, ModelError, shortened
 
 BASES = "ACGT"
+BREAKS = 64  # bp between the token boundaries that `Tokenizer.split_batch` adds
 LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of this
 LARGEST_FILE = 1 << 25  # bytes of a tokenizer file; a vocabulary of 32,768 tokens needs a fifth of this
 _USUAL_NAMES = {
@@ -77,6 +79,18 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
         """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
+
+    def split_batch(self, sequences: Sequence[str], phase: int, threads: int = 1) -> list[NDArray[np.int32]]:
+        """`encode_batch`, but with other tokens of the same bases: there is a token boundary after `phase` bp
+        of a sequence, from 1 to `BREAKS`, and each `BREAKS` bp from there. Phase 0: no such boundaries."""
+        if not phase:
+            return self.encode_batch(sequences, threads)
+        cuts = [[0, *range(phase, len(text), BREAKS), len(text)] for text in sequences]
+        parts = [
+            text[slice(*ends)] for text, own in zip(sequences, cuts, strict=True) for ends in pairwise(own)
+        ]
+        found = iter(self.encode_batch(parts, threads))
+        return [np.concatenate(list(islice(found, len(own) - 1))) for own in cuts]
 
     @abstractmethod
     def decode(self, ids: Iterable[SupportsInt]) -> str:

@@ -1,0 +1,59 @@
+"""Commands that explain predictions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.options import argument, option, output, runs
+
+if TYPE_CHECKING:
+    from bigbird_dna.explanation.explain import ExplanationCounts
+
+
+def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"{given['output']}/explanation.html: {counts.targets:,} sequences of {counts.bases:,} bases, "
+        f"{counts.seqlets:,} seqlets"
+    )
+
+
+@runs("explanation.explain.explain", report=_explained)
+def explain(
+    model: Path = opt.MODEL_DIRECTORY,
+    targets: Path = argument(
+        "BED file of regions, or VCF, which need --reference; FASTA, or a table (CSV, TSV, Parquet) with a "
+        "column of sequences; each also .gz."
+    ),
+    output: Path = output(..., "DIR", "Directory for the page, tables, arrays and tracks."),
+    reference: Path | None = option(
+        None, "FASTA", "Indexed genome of regions or variants, plain or bgzip.", "none"
+    ),
+    aliases: Path | None = opt.ALIASES,
+    method: str = option(
+        "mutagenesis",
+        "mutagenesis|gradient",
+        "Score every substitution, or approximate them by gradients, which is faster.",
+    ),
+    tracks: str | None = opt.TRACKS,
+    deletions: bool = option(False, None, "Also score the deletion of each base.", "", "--deletions"),
+    flank: int = option(50, "BP", "Bases on both sides of a variant that are explained."),
+    offsets: int = option(4, "N", "Number of crops of a window over which values are averaged."),
+    tokenizations: int = option(
+        4, "N", "Number of divisions of a window into other tokens over which values are averaged."
+    ),
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Explain a model's scores: the contribution of each base of regions, variants or sequences.
+
+    For promoter, chromatin and sequence models. A contribution is how much lower the score is on average with
+    the other bases in the place of a base. Its noise is the standard deviation over divisions of the sequence
+    into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw, and ohe.npz
+    and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single base is a
+    TSS for a promoter model, whose whole window is explained.
+
+    Example: bigbird-dna explain yeast-promoters promoters.bed --reference genome.fa.gz -o explained
+    """

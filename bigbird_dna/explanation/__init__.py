@@ -1,0 +1,1 @@
+"""Explanations of predictions by the bases of a sequence."""

@@ -1,0 +1,315 @@
+"""Models as functions of one-hot sequences (N, 4, L), in the order A C G T, with gradients.
+
+A network reads tokens, and no gradient leads from a token to its bases. What enters the network for a token,
+however, is a sum of vectors that depend on bases: the embedding of the token, and those of the k-mers around
+its bases and of their positions. Here each is a linear function of the one-hot values: along a base, it
+changes by what the same vectors after this substitution differ, and the embedding of a token becomes the
+mean, over its bases, of the embeddings of the tokens that then cover them. Values are exact; gradients are a
+first-order approximation of substitutions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.explanation.mutagenesis import Mutations
+from bigbird_dna.explanation.targets import Explainable, Target
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement
+from bigbird_dna.model.base_positions import BasePositions, BaseTerms
+from bigbird_dna.model.batching import View, bin_rows, bins_shown, centered_bins, pad, placed_rows
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.ensemble import EnsembleSum
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.kmers import TokenKmers, kmer_rows
+from bigbird_dna.model.promoter import added_logits, promoter_rows
+from bigbird_dna.model.settings import KMER_WINDOW
+from bigbird_dna.tokens.interface import BASES
+
+# Axes: N sequences, L their bases, S bases of tokens, 4 bases A C G T, D width, T outputs.
+
+Codes = NDArray[np.uint8]
+KMERS = 64  # bp at the ends of a range of tokens: more than a token and a k-mer
+
+
+class OneHotModel(nn.Module):
+    """Scores (N, T) of one-hot sequences (N, 4, L) by a promoter, chromatin or sequence model.
+
+    Scores are those of `view_scores` in one `view`; `columns` selects outputs. A column of zeros is an N.
+    Gradients are those of the bases in `span`; they take more time than scores: each substitution is
+    tokenized. Tools for one-hot models, such as tangermeme, run on it.
+    """
+
+    def __init__(
+        self,
+        model: Explainable,
+        columns: Sequence[int] | None = None,
+        view: View = View(),  # noqa: B008 - immutable
+        span: slice = slice(None),
+    ) -> None:
+        super().__init__()
+        self.network = model.network
+        self.model, self.view, self.span = model, view, span
+        self.columns = None if columns is None else list(columns)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return scores (N, T) of sequences (N, 4, L) of the model's window length."""
+        texts = [letters(row) for row in X.detach().cpu().numpy()]
+        if X.requires_grad and torch.is_grad_enabled():
+            rows = [self._relaxed(text, row) for text, row in zip(texts, X, strict=True)]
+            found = torch.cat(rows)
+        else:
+            values = self.model.view_scores(texts, [self.view], device=X.device.type)[0]
+            found = torch.from_numpy(values).to(X.device)
+        return found if self.columns is None else found[:, self.columns]
+
+    def _relaxed(self, text: str, x: Tensor) -> Tensor:
+        """Return the scores (1, T) of a sequence, as a differentiable function of its one-hot values."""
+        model, (left, right) = self.model, self.view.cut
+        size, wanted = len(text), range(len(text))[self.span]
+        if self.view.turned:
+            text, x = reverse_complement(text), x.flip((0, 1))
+            wanted = range(size - wanted.stop, size - wanted.start)
+        ids, run = self._row(text)
+        with relaxed_inputs(self, text, ids, x, slice(left, size - right), wanted):
+            logits = run()
+        return logits if isinstance(model, LoadedChromatinModel) else model.score(logits.float())
+
+    def _row(self, text: str) -> tuple[NDArray[np.int32], Callable[[], Tensor]]:
+        """Return the tokens of a sequence, and the function that computes its logits (1, T)."""
+        model, (left, right), network = self.model, self.view.cut, self.network.eval()
+        part, positions = text[left : len(text) - right], self.model.config.max_length
+        if isinstance(model, LoadedChromatinModel):
+            size, window = model.settings.bin, model.settings.window
+            shown = bins_shown(window, size, model.settings.bin_layers)
+            bins = centered_bins(window, size, shown)[None] - left
+            encoded = bin_rows(model.tokenizer, [part], bins, size, positions, 1, self.view.phase)
+            row, spans = encoded.ids[0], torch.from_numpy(encoded.spans)
+            central = slice(shown // 2, shown // 2 + 1)
+            arguments = (*pad([row], model.tokenizer.pad_id), spans, central)
+            return self._complete(row, part), lambda: network(*arguments)[:, 0].float()
+        assert isinstance(network, Classifier)
+        (row, skipped), *_ = placed_rows(
+            model.tokenizer, [part], positions, model.settings.anchor, 1, self.view.phase
+        )
+        inputs, offsets = pad([row], model.tokenizer.pad_id), model.settings.offsets
+
+        def run() -> Tensor:
+            embeddings = None
+            if network.base_positions is not None and offsets is not None:
+                bases = offsets.token_bases(model.tokenizer, [row], [part], [left], [skipped])
+                embeddings = network.base_positions(bases.joined(0, 1))
+                embeddings = embeddings[None]
+            added = None if network.ensemble is None else self.added([text], network)
+            return network(*inputs, bases=BaseTerms(embeddings, added))  # type: ignore[no-any-return]
+
+        return self._complete(row, part), run
+
+    def _complete(self, row: NDArray[np.int32], part: str) -> NDArray[np.int32]:
+        if self.model.tokenizer.piece_lengths[row].sum() != len(part):
+            raise ModelError(
+                f"{self.model.name}: a window has more tokens than the model reads, "
+                f"{self.model.config.max_length:,}: no gradients of its bases; use mutagenesis"
+            )
+        return row
+
+    def added(self, texts: Sequence[str], member: nn.Module) -> Tensor:
+        """What an ensemble adds to the log-odds of whole windows, (N, T), by a network with an ensemble."""
+        model = self.model
+        tokenizer, positions = model.tokenizer, model.config.max_length
+        if isinstance(model, LoadedChromatinModel):
+            size = model.settings.bin
+            bins = np.broadcast_to(centered_bins(model.settings.window, size, 1), (len(texts), 1))
+            rows = bin_rows(tokenizer, texts, bins, size, positions)
+            spans: Any = torch.from_numpy(rows.spans)
+            with torch.no_grad():
+                parts = [
+                    member.ensemble.added(pad([row], 0)[0], own[None])[:, 0]  # type: ignore[union-attr, operator]
+                    for row, own in zip(rows.ids, spans, strict=True)
+                ]
+            return torch.cat(parts)
+        assert isinstance(member, Classifier)
+        turned = [(0, 0)] * len(texts)
+        found = added_logits(
+            member,
+            promoter_rows(tokenizer, texts, turned, model.settings, positions),
+            tokenizer.pad_id,
+            torch.device("cpu"),
+        )
+        assert found is not None
+        return found.clone()
+
+
+def letters(one_hot: NDArray[Any]) -> str:
+    """The bases of one-hot values (4, L); N for a column of zeros."""
+    codes = np.where(one_hot.any(0), one_hot.argmax(0), UNKNOWN)
+    return "".join((BASES + "N")[code] for code in codes.tolist())
+
+
+@contextmanager
+def relaxed_inputs(
+    adapter: OneHotModel, text: str, ids: NDArray[np.int32], x: Tensor, part: slice, wanted: range
+) -> Iterator[None]:
+    """Within the context, the parts of a network that read bases are linear functions of `x` (4, L).
+
+    `text` is the window of which the tokens `ids` are a `part`; gradients of the bases `wanted` are needed.
+    """
+    tokenizer = adapter.model.tokenizer
+    sizes = tokenizer.piece_lengths[ids]
+    of_base = torch.from_numpy(np.repeat(np.arange(len(ids)), sizes))  # token of each base of the part
+    codes, own = base_codes(text[part]), x[:, part]
+    changes: _Changes | None = None
+    with ExitStack() as hooks:
+
+        def adding(values: Tensor, slots: Tensor) -> Callable[..., Tensor]:
+            """A hook that adds the gradients of values (E, D) to those of tokens, `slots` (E,)."""
+
+            def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+                room = torch.zeros_like(output).flatten(end_dim=-2)
+                total = room.index_add(0, slots, values.to(output.dtype)).view_as(output)
+                return output + (total - total.detach())
+
+            return hook
+
+        for module in adapter.network.modules():
+            hook: Callable[..., Any] | None = None
+            if isinstance(module, Encoder):
+                if changes is None:
+                    inside = range(max(wanted.start, part.start), min(wanted.stop, part.stop))
+                    own_range = range(inside.start - part.start, inside.stop - part.start)
+                    changes = _changed_tokens(adapter, text[part], of_base, own_range)
+                module = module.embeddings.token
+                hook = adding(changes.values(own, module.weight), changes.slot)
+            elif isinstance(module, TokenKmers):
+                hook = adding(_kmer_values(module, codes, own), of_base)
+            elif isinstance(module, BasePositions):
+                rows = torch.arange(part.start, part.stop)[:, None] * len(BASES) + torch.arange(1, 5)
+                hook = adding(torch.einsum("bs,sbd->sd", own, module.weight[rows]), of_base)
+            if hook is not None:
+                hooks.callback(module.register_forward_hook(hook).remove)
+            ensemble = getattr(module, "ensemble", None)
+            if isinstance(ensemble, EnsembleSum) and ensemble.enabled:
+                hooks.callback(
+                    ensemble.register_forward_pre_hook(_added_terms(adapter, text, x, module, wanted)).remove
+                )
+        yield
+
+
+def _substitutions(text: str, wanted: range) -> list[tuple[int, int, str]]:
+    """Place, number of the new base, and text, of each substitution of the bases `wanted`."""
+    return [
+        (place, number, f"{text[:place]}{letter}{text[place + 1 :]}")
+        for place in wanted
+        for number, letter in enumerate(BASES)
+        if text[place] in BASES and text[place] != letter
+    ]
+
+
+def _added_terms(
+    adapter: OneHotModel, text: str, x: Tensor, member: nn.Module, wanted: range
+) -> Callable[..., Any]:
+    """The hook that makes what an ensemble adds a linear function of `x`."""
+    if isinstance(adapter.model, LoadedChromatinModel):  # regressions read a part of the window
+        reach, middle = max(adapter.model.settings.bin, KMER_WINDOW) // 2 + KMERS, len(text) // 2
+        wanted = range(max(wanted.start, middle - reach), min(wanted.stop, middle + reach))
+    mutants = _substitutions(text, wanted)
+    before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
+    changes = torch.zeros((x.shape[1], len(BASES), len(before)))
+    for (place, other, _), value in zip(mutants, after, strict=True):
+        changes[place, other] = value - before
+    total = torch.einsum("bs,sbt->t", x, changes.to(x.device))[None]
+
+    def hook(_module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+        logits, terms = inputs
+        if terms is None:
+            return inputs
+        own = (total - total.detach()).to(terms.dtype)
+        return logits, terms + (own if terms.ndim == 2 else own[:, None])
+
+    return hook
+
+
+class _Changes(NamedTuple):
+    """Bases that are in another token after a substitution: E of them, for all substitutions."""
+
+    base: Tensor  # (E,) number of the substituted base
+    letter: Tensor  # (E,) the new base
+    slot: Tensor  # (E,) the token, in the unchanged row, of a base
+    old: Tensor  # (E,) its id
+    new: Tensor  # (E,) id of the token that has the base afterwards
+    share: Tensor  # (E,) one over the number of bases of the unchanged token
+
+    def values(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What they add to the embeddings of the tokens, (E, D), as linear functions of the bases `x`."""
+        factors = x[self.letter, self.base] * self.share
+        return factors[:, None] * (weight[self.new] - weight[self.old])
+
+
+def _changed_tokens(adapter: OneHotModel, text: str, slots: Tensor, wanted: range) -> _Changes:
+    """Tokenize substitutions of the bases `wanted` of a text; `slots` (S,) are the tokens of its bases."""
+    lengths, phase = adapter.model.tokenizer.piece_lengths, adapter.view.phase
+    mutants = _substitutions(text, wanted)
+
+    def of_bases(row: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Id and first base of the token of each base, (2, S)."""
+        sizes = lengths[row]
+        return np.repeat(np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1).astype(np.int64)
+
+    before, *after = map(
+        of_bases, adapter.model.tokenizer.split_batch([text, *(m[2] for m in mutants)], phase)
+    )
+    place = slots.numpy()
+    share = (1 / np.bincount(place)[place]).astype(np.float32)
+    parts = [
+        (np.full(len(at), base), np.full(len(at), letter), place[at], before[0, at], own[0, at], share[at])
+        for (base, letter, _), own in zip(mutants, after, strict=True)
+        for at in [np.flatnonzero((own != before).any(0))]
+    ]
+    found = map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True)))
+    return _Changes(*found)
+
+
+def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
+    """Values (S, D) that the k-mer of each base adds to its token, as linear functions of the bases in it."""
+    k, size = module.k, len(codes)
+    before = (k - 1) // 2
+    text = np.full(size + k - 1, UNKNOWN)
+    text[before : before + size] = codes
+    words = np.lib.stride_tricks.sliding_window_view(text, k).astype(np.int64)  # (S, k)
+    values = words @ 4 ** np.arange(k)[::-1]
+    steps = 4 ** np.arange(k)[::-1][None, :, None]
+    numbers = values[:, None, None] + (np.arange(4) - words[..., None]) * steps  # (S, k, 4)
+    whole: NDArray[np.bool_] = np.all(words < UNKNOWN, axis=1)
+    numbers[~whole] = 0
+    rows = torch.from_numpy(kmer_rows(k, module.both_strands)[0][numbers].astype(np.int64))
+    places = np.clip(np.arange(size)[:, None] + np.arange(k) - before, 0, size - 1)  # of the bases in `x`
+    vectors = module.weight[rows] * torch.from_numpy(whole)[:, None, None, None]
+    return torch.einsum("bsk,skbd->sd", x[:, torch.from_numpy(places)], vectors)
+
+
+def gradient_mutations(
+    model: Explainable, target: Target, columns: Sequence[int], views: Sequence[View]
+) -> Mutations:
+    """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
+    codes = base_codes(target.bases)
+    given = np.asarray(base_codes(target.window)[None] == np.arange(len(BASES))[:, None], np.float32)
+    scores, changes = [], []
+    for view in views:
+        x = torch.from_numpy(given[None]).requires_grad_()
+        found = OneHotModel(model, columns, view, slice(target.first, target.last))(x)[0]
+        slopes = [
+            torch.autograd.grad(value, x, retain_graph=True)[0][0, :, target.first : target.last]
+            for value in found
+        ]  # (4, L) each
+        slope = torch.stack(slopes).permute(2, 1, 0).numpy()  # (L, 4, T)
+        own = np.take_along_axis(slope, np.minimum(codes, 3).astype(np.intp)[:, None, None], 1)
+        known = (codes < UNKNOWN)[:, None, None]
+        scores.append(found.detach().numpy())
+        changes.append(np.where(known, slope - own, 0))
+    return Mutations(codes, np.stack(scores), np.stack(changes).astype(np.float32))

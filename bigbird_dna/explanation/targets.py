@@ -1,0 +1,186 @@
+"""What is explained: bases of sequences, of regions or around variants, in the windows that a model reads."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.genome.assembly import contig_finder
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, Strand
+from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
+from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change, open_vcf
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.model import MADE_FOR, LoadedModel
+from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
+from bigbird_dna.scoring.regions import placed_regions
+
+Explainable = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
+FLANK = 50  # bp on both sides of a variant
+LONGEST = 10_000  # explained bases of a target
+
+BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
+
+
+class Target(NamedTuple):
+    """Bases to explain: `window[first:last]`, in a window as the model reads it.
+
+    `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
+    sequence of a file, its name and the number of bases before them. `sides` are the bases next to the
+    window, which a deletion moves into it.
+    """
+
+    name: str
+    contig: str
+    start: int
+    strand: Strand
+    window: str
+    first: int
+    last: int
+    sides: tuple[str, str] = ("N", "N")
+
+    @property
+    def bases(self) -> str:
+        """The explained bases, in the direction in which the model reads them."""
+        return self.window[self.first : self.last]
+
+    def position(self, offset: int) -> int:
+        """Position on the contig of a base, by its offset from the first one in the window's direction."""
+        return self.start + (offset if self.strand == "+" else self.last - self.first - 1 - offset)
+
+
+def explainable(model: LoadedModel) -> Explainable:
+    """Return the model; `ModelError` if there is no score of a window that could be explained."""
+    if isinstance(model, Explainable):
+        return model
+    raise ModelError(f"{model.name}: this model is for {MADE_FOR[model.task]}; it has no scores to explain")
+
+
+def window_size(model: Explainable) -> int:
+    """Length of a model's windows in bp; 0 if it reads sequences of any length."""
+    return model.settings.window
+
+
+def read_targets(
+    path: Path,
+    model: Explainable,
+    reference: Reference | None = None,
+    *,
+    flank: int = FLANK,
+    sequence_column: str = COLUMNS.sequence,
+) -> list[Target]:
+    """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
+
+    A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
+    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained. Each allele
+    of a variant is a target, with `flank` bp on both sides. `UsageError`, `DataError`: regions or variants
+    without a reference, or not on it; nothing to explain; a target is longer than the window.
+    """
+    endings = str(path).lower()
+    if endings.endswith((*BED, *VCF)):
+        if reference is None:
+            raise UsageError(f"{path}: regions and variants need --reference, the FASTA with their sequences")
+        kind = _regions if endings.endswith(BED) else _alleles
+        found = list(kind(path, model, reference, flank))
+    else:
+        found = list(_sequences(path, model, sequence_column))
+    if not found:
+        raise DataError(f"{path}: nothing to explain")
+    return found
+
+
+def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> Iterator[Target]:
+    window = window_size(model)
+    for contig, start, end, name, strand, _fault in placed_regions(path, reference, LONGEST):
+        way: Strand = strand or "+"
+        if end - start == 1 and isinstance(model, LoadedPromoterModel):
+            before, after = model.settings.upstream, model.settings.downstream - 1
+            left, right = (before, after) if way == "+" else (after, before)
+            start, end = start - left, end + right
+        size = window or end - start
+        _check_fits(end - start, size, f"{path}: region {name!r}")
+        left = (size - (end - start)) // 2  # in the window's direction
+        first = start - (left if way == "+" else size - left - (end - start))
+        text = reference.fetch(Interval(contig, first - 1, first + size + 1, way))
+        sides = (text[0], text[-1]) if window else ("", "")
+        yield Target(name, contig, start, way, text[1:-1], left, left + end - start, sides)
+
+
+def _sequences(path: Path, model: Explainable, sequence_column: str) -> Iterator[Target]:
+    window = window_size(model)
+    for name, text in stream_sequences(path, TableColumns(sequence_column)):
+        size = window or len(text)
+        _check_fits(len(text), size, f"{path}: sequence {name!r}")
+        left = (size - len(text)) // 2
+        filled = f"{'N' * left}{text}".ljust(size, "N")
+        sides = ("N", "N") if window else ("", "")
+        yield Target(name, name, 0, "+", filled, left, left + len(text), sides)
+
+
+def _check_fits(bases: int, window: int, what: str) -> None:
+    if bases > window:
+        raise DataError(
+            f"{what} has {bases:,} bp, more than the model's window of {window:,} bp: explain a part of it"
+        )
+    if bases > LONGEST:
+        raise DataError(f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together")
+
+
+def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -> Iterator[Target]:
+    find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
+    with open_vcf(path) as vcf:
+        for record in vcf.records:
+            for alt in record.alts:
+                change = find_change(find(record.contig), record.start, record.ref, alt, reference)
+                found = change if isinstance(change, Note) else _of_change(change, model, reference, flank)
+                if isinstance(found, Note):
+                    notes[found] += 1
+                    continue
+                identifier = record.columns[2]
+                name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
+                name = name if identifier == "." else f"{identifier} {name}"
+                for target, allele in zip(found, ("REF", "ALT"), strict=True):
+                    yield target._replace(name=f"{name} {allele}")
+    for note, count in notes.items():
+        log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
+
+
+def _of_change(change: Change, model: Explainable, reference: Reference, flank: int) -> list[Target] | Note:
+    longer = max(len(change.ref), len(change.alt))
+    size = window_size(model) or longer + 2 * flank
+    windows = allele_windows(change, reference, size, (0,))
+    if windows is None:
+        return Note.TOO_LONG
+    left, targets = (size - longer) // 2, []
+    for allele, (window,) in ((change.ref, windows.ref), (change.alt, windows.alt)):
+        first, last = max(left - flank, 0), min(left + len(allele) + flank, size)
+        start = change.start - (left - first)
+        targets.append(Target("", change.contig, start, "+", window, first, last))
+    return targets
+
+
+def output_names(model: Explainable) -> list[str]:
+    """Names of a model's outputs, in order."""
+    if isinstance(model, LoadedChromatinModel):
+        return [track.name for track in model.tracks]
+    return [*model.settings.outputs] if isinstance(model, LoadedSequenceModel) else ["promoter"]
+
+
+def chosen_outputs(model: Explainable, pattern: str | None, most: int) -> list[int]:
+    """Columns of the outputs that a pattern selects, as for tracks; None: all.
+
+    `UsageError` if there are more than `most`, or a pattern is given for a model without tracks.
+    """
+    names: list[Any] = output_names(model)
+    columns = [*range(len(names))]
+    if pattern is not None:
+        if not isinstance(model, LoadedChromatinModel):
+            raise UsageError(f"tracks: {model.name} is not a chromatin model")
+        columns = model.columns(pattern)
+    if len(columns) > most:
+        raise UsageError(
+            f"{model.name}: {len(columns):,} outputs, at most {most} at a time: choose with --tracks"
+        )
+    return columns
