@@ -42,8 +42,8 @@ class OneHotModel(nn.Module):
     """Scores (N, T) of one-hot sequences (N, 4, L) by a promoter, chromatin or sequence model.
 
     Scores are those of `view_scores` in one `view`; `columns` selects outputs. A column of zeros is an N.
-    Gradients are those of the bases in `span`; they take more time than scores: each substitution is
-    tokenized. Tools for one-hot models, such as tangermeme, run on it.
+    Only the bases in `span` have gradients, which take more time than scores: each substitution is tokenized.
+    Tools for one-hot models, such as tangermeme, run on it.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class OneHotModel(nn.Module):
         if self.view.turned:
             text, x = reverse_complement(text), x.flip((0, 1))
             wanted = range(size - wanted.stop, size - wanted.start)
+        sides = x[:, : wanted.start].detach(), x[:, wanted.stop :].detach()
+        x = torch.cat([sides[0], x[:, wanted.start : wanted.stop], sides[1]], dim=1)
         ids, run = self._row(text)
         with relaxed_inputs(self, text, ids, x, slice(left, size - right), wanted):
             logits = run()

@@ -1,0 +1,59 @@
+"""Small models of every kind that can be explained, with everything that reads bases."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from bigbird_dna.explanation.targets import Target
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+
+TRACKS = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two"))
+BASES_AND_KMERS: dict[str, Any] = {"pooling": "mean", "jitter": 6, "views": 2, "ensemble_kmers": 3}
+SETTINGS: dict[str, Any] = {
+    "promoter": PromoterSettings(
+        **BASES_AND_KMERS, upstream=60, downstream=40, base_positions=True, ensemble=True
+    ),
+    "chromatin": ChromatinSettings(
+        **{"window": 120, "bin": 20, "pooling": "bin", "bin_layers": 1, "members": 2, "tracks": TRACKS},
+        **{"ensemble_kmers": 3, "ensemble_dyads": 2},
+    ),
+    "classes": SequenceSettings(
+        **BASES_AND_KMERS, kind="multiclass", outputs=("x", "y", "z"), length=100, both_strands=True
+    ),
+    "numbers": SequenceSettings(
+        **{"kind": "regression", "outputs": ("x",), "means": (3.0,), "deviations": (2.0,)},
+        **{"pooling": "mean", "jitter": 0, "views": 1},
+    ),
+}
+
+
+def small_model(kind: str, **sizes: Any) -> Any:
+    """A model of random weights; what is added for bases and by regressions is random too."""
+    encoder = small_encoder(small_tokenizer().vocabulary, kmers=3, position_encoding="rotary", **sizes)
+    model = random_model(small_tokenizer(), encoder, SETTINGS[kind], scale=3)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, values in model.network.named_buffers():
+            if name.endswith((".position.weight", ".kmers.weight")):
+                own = values[1:] if values.ndim == 1 else values[:, 1:, :-1]
+                own.copy_(torch.randn(own.shape, generator=generator) * (1 if values.ndim == 1 else 9))
+            elif name.endswith(".dyads.weight"):
+                values.copy_(torch.randn(values.shape, generator=generator))
+    return model
+
+
+def example(model: Any, seed: int = 0, count: int = 9) -> Target:
+    """A random window, with bases in its center to explain, one of them N."""
+    window = random_dna(model.settings.window or 70, seed)
+    middle = len(window) // 2
+    window = f"{window[: middle - 2]}N{window[middle - 1 :]}"
+    first = middle - count // 2
+    return Target(
+        "x", "x", 0, "+", window, first, first + count, ("A", "C") if model.settings.window else ("", "")
+    )
+
+
+def largest(values: Any) -> float:
+    return float(np.abs(values).max())

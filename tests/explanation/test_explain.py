@@ -1,0 +1,164 @@
+"""The command: targets of every kind of file, what it writes, and what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pybigtools
+import pytest
+
+from bigbird_dna.disk.tables import read_table
+from bigbird_dna.explanation.explain import EXPLAINED_BASES, SCORES, explain
+from bigbird_dna.explanation.targets import explainable, read_targets
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.settings import PretrainingSettings
+from tests.cli.command import Run, refused
+from tests.explanation.models import small_model
+from tests.html_pages import HtmlPage
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+
+QUICK = {"offsets": 1, "tokenizations": 1}
+OPTIONS = ["--offsets", "1", "--tokenizations", "1", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model directories `promoter`, `chromatin`, `numbers` and `pretrained`, and `genome.fa.gz`."""
+    home = tmp_path_factory.mktemp("explained")
+    for kind in ("promoter", "chromatin", "numbers"):
+        save(home / kind, small_model(kind), {}, {}, {})
+    settings, encoder = PretrainingSettings(), small_encoder(small_tokenizer().vocabulary)
+    save(home / "pretrained", random_model(small_tokenizer(), encoder, settings), {}, {}, {})
+    (home / "genome.fa").write_text(f">a\n{random_dna(500, 7)}\n>b\n{random_dna(300, 8)}\n")
+    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
+    (home / "regions.bed").write_text("b\t200\t212\ty\t0\t-\na\t100\t120\tx\t0\t+\na\t110\t125\n")
+    return home
+
+
+@pytest.fixture(scope="module")
+def genome(home: Path) -> Any:
+    with Reference(home / "genome.fa.gz") as opened:
+        yield opened
+
+
+def change_of(genome: Any, position: int) -> tuple[str, str]:
+    ref = genome.fetch(Interval("a", position - 1, position))
+    return ref, "A" if ref != "A" else "C"
+
+
+def test_regions_are_in_the_center_of_the_window_on_their_strand(home: Path, genome: Any) -> None:
+    for kind, window in (("promoter", 100), ("chromatin", 120), ("numbers", 0)):
+        for target in read_targets(home / "regions.bed", explainable(load(home / kind)), genome):
+            size = len(target.bases)
+            assert len(target.window) == (window or size)
+            place = Interval(target.contig, target.start, target.start + size, target.strand)
+            assert target.bases == genome.fetch(place)
+            right = len(target.window) - target.last
+            assert 0 <= right - target.first <= 1
+            around = genome.fetch(Interval(target.contig, target.start - 60, target.start + size + 60))
+            read = around if target.strand == "+" else reverse_complement(around)
+            assert "".join([target.sides[0], target.window, target.sides[1]]) in read
+            for offset in (0, size - 1):
+                at = target.position(offset)
+                assert (
+                    genome.fetch(Interval(target.contig, at, at + 1, target.strand)) == target.bases[offset]
+                )
+
+
+def test_the_window_of_a_start_site_is_explained_whole(home: Path, genome: Any, tmp_path: Path) -> None:
+    bed = tmp_path / "sites.bed"
+    bed.write_text("a\t200\t201\tx\t0\t+\na\t200\t201\ty\t0\t-\n")
+    for target in read_targets(bed, explainable(load(home / "promoter")), genome):
+        assert (target.first, target.last) == (0, 100) and target.position(60) == 200
+
+
+def test_both_alleles_of_a_variant_are_explained_around_it(home: Path, genome: Any, tmp_path: Path) -> None:
+    ref, alt = change_of(genome, 250)
+    (tmp_path / "x.vcf").write_text(
+        "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+        f"a\t250\trs1\t{ref}\t{alt},<DEL>,{ref}GT\t.\t.\t.\n"
+    )
+    for kind in ("promoter", "numbers"):
+        found = read_targets(tmp_path / "x.vcf", explainable(load(home / kind)), genome, flank=10)
+        assert [one.name.split()[-1] for one in found] == ["REF", "ALT"] * 2
+        first, other, *_, inserted = (one.bases for one in found)
+        assert len(first) == 21 and first[10] == ref and other[10] == alt
+        assert first[:10] + first[11:] == other[:10] + other[11:] and len(inserted) == 22
+        assert [one.start for one in found][:2] == [239, 239]
+
+
+def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = home / "chromatin", home / "regions.bed", output
+    counts = explain(*given, reference=home / "genome.fa.gz", deletions=True, **QUICK)
+    assert (counts.targets, counts.bases) == (3, 47)
+    table = read_table(output / "bases.tsv", EXPLAINED_BASES)
+    assert len(read_table(output / "scores.tsv", SCORES)) == 6
+    assert len(table) == 2 * 47 and table["deletion"].notna().all()
+    one_hot = np.load(output / "ohe.npz")["arr_0"]
+    shap = np.load(output / "one.shap.npz")["arr_0"]
+    assert one_hot.shape == shap.shape == (3, 4, 20)
+    own = table[table["output"] == "one"]
+    for number, (_, rows) in enumerate(own.groupby("name", sort=False)):
+        size = len(rows)
+        values = (one_hot[number] * shap[number]).sum(0)
+        np.testing.assert_allclose(values[:size], rows["contribution"], atol=1e-5)
+        assert "".join("ACGT"[code] for code in one_hot[number, :, :size].argmax(0)) == "".join(rows["base"])
+        assert not one_hot[number, :, size:].any()
+    expected = own.groupby(["contig", "position"])["contribution"].mean()
+    with pybigtools.open(str(output / "one.contributions.bw")) as track:
+        found = {("a", start): value for start, _, value in track.records("a")}
+        found |= {("b", start): value for start, _, value in track.records("b")}
+    assert found == pytest.approx(expected.to_dict(), abs=1e-5)
+    page = HtmlPage((output / "explanation.html").read_text())
+    assert page.closed_in_order and sum(tag == "img" for tag, _ in page.tags) == 6
+    assert {path.name for path in output.glob("*.seqlets.bed")} == {"one.seqlets.bed", "two.seqlets.bed"}
+
+
+def test_gradients_and_sequences_give_the_same_files(home: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "x.csv").write_text(f"name,dna\nx<1>,{random_dna(60, 1)}\ny,{random_dna(40, 2)}NN\n")
+    given = ["explain", home / "numbers", tmp_path / "x.csv", "--sequence-column", "dna", *OPTIONS]
+    for method in ("gradient", "mutagenesis"):
+        result = run(*given, "--method", method, "-o", tmp_path / method)
+        assert result.code == 0, result.err
+    first, second = (
+        {path.relative_to(tmp_path / method) for path in (tmp_path / method).rglob("*")}
+        for method in ("gradient", "mutagenesis")
+    )
+    assert first == second
+    tables = [
+        pd.read_csv(tmp_path / method / "bases.tsv", sep="\t") for method in ("gradient", "mutagenesis")
+    ]
+    assert tables[0]["base"].tolist() == tables[1]["base"].tolist() and len(tables[0]) == 102
+    assert np.corrcoef(*(table["contribution"] for table in tables))[0, 1] > 0.2
+    assert (tables[1].loc[tables[1]["base"] == "N", "contribution"] == 0).all()
+
+
+def test_what_cannot_be_explained_is_refused_and_nothing_written(
+    home: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "long.fa").write_text(f">x\n{random_dna(101, 1)}\n")
+    (tmp_path / "off.bed").write_text("a\t490\t510\tx\n")
+    (tmp_path / "none.fa").write_text(">x\nACGU!\n")
+    (tmp_path / "none.vcf").write_text(
+        "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+    )
+    genome, regions = ["--reference", home / "genome.fa.gz"], home / "regions.bed"
+    for code, *words in (
+        (1, home / "pretrained", regions, *genome),
+        (2, home / "promoter", regions),
+        (1, home / "promoter", tmp_path / "long.fa"),
+        (1, home / "promoter", tmp_path / "off.bed", *genome),
+        (1, home / "promoter", tmp_path / "none.fa"),
+        (1, home / "promoter", tmp_path / "none.vcf", *genome),
+        (2, home / "promoter", regions, *genome, "--tracks", "one"),
+        (2, home / "chromatin", regions, *genome, "--tracks", "three"),
+        (2, home / "chromatin", regions, *genome, "--offsets", "0", "--tokenizations", "0"),
+        (2, home / "chromatin", regions, *genome, "--method", "gradient", "--deletions"),
+        (2, home / "chromatin", regions, *genome, "--method", "saliency"),
+    ):
+        refused(run("explain", *words, "-o", tmp_path / "out"), code)
+        assert not (tmp_path / "out").exists()
