@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -30,13 +30,12 @@ from bigbird_dna.explanation.mutagenesis import (
 from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     FLANK,
-    Target,
+    ExplainedWindow,
     chosen_outputs,
     explainable,
     output_names,
     read_targets,
 )
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence_tables import COLUMNS
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load
@@ -44,6 +43,7 @@ from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
 from bigbird_dna.scoring.formats import Value, write_bigwig, write_lines
+from bigbird_dna.scoring.regions import opened
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
@@ -68,11 +68,26 @@ class ExplanationCounts(NamedTuple):
     certain: int
     seqlets: int
 
+    @classmethod
+    def of(cls, explained: "Sequence[_Explained]") -> Self:
+        """Count them."""
+        return cls(
+            len(explained),
+            sum(len(one.target.bases) for one in explained),
+            sum(int(one.certain.sum()) for one in explained),
+            sum(len(own) for one in explained for own in one.seqlets),
+        )
+
 
 class _Explained(NamedTuple):
-    target: Target
+    target: ExplainedWindow
     mutations: Mutations
     seqlets: list[list[Seqlet]]  # by output
+
+    @classmethod
+    def of(cls, target: ExplainedWindow, mutations: Mutations) -> Self:
+        """With the seqlets of each output."""
+        return cls(target, mutations, [find_seqlets(own) for own in np.moveaxis(mutations.importance, 2, 0)])
 
     @property
     def certain(self) -> NDArray[np.bool_]:
@@ -132,61 +147,51 @@ def explain(
         An argument is out of range; a file cannot be read; a target is not on the reference or longer than
         the model's window; the model has no scores to explain, or too many outputs.
     """
+    counts = {"batch_size": batch_size, "threads": threads, "flank": flank}
+    _check(method, deletions, offsets, tokenizations, counts)
+    path, inputs = Path(targets), [Path(targets), *([] if reference is None else [Path(reference)])]
+    with ExitStack() as stack:
+        stack.enter_context(cpu_threads(threads))
+        loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
+        columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
+        genome = None if reference is None else stack.enter_context(opened(reference, aliases))
+        given = read_targets(path, loaded, genome, flank=flank, sequence_column=sequence_column)
+        files = stack.enter_context(into_directory(Path(output), inputs))
+        work: Any = gradient_mutations
+        if method == METHODS[0]:
+            work = partial(saturation_mutagenesis, deletions=deletions, batch_size=batch_size, device=device)
+        explained = []
+        for target in progress(given, "explaining", len(given), "sequences"):
+            views = views_of(loaded, len(target.window), offsets, tokenizations)
+            explained.append(_Explained.of(target, work(loaded, target, columns, views)))
+        line = command_line(
+            "explain",
+            [stored_name(loaded.path), targets],
+            {
+                **{"--reference": reference, "--aliases": aliases, "--method": method, "--tracks": tracks},
+                **{"--flank": flank, "--offsets": offsets, "--tokenizations": tokenizations},
+            },
+            {"--deletions": deletions},
+        )
+        contigs = {one.contig: one.last - one.first for one in given} if genome is None else genome.contigs
+        names = [output_names(loaded)[column] for column in columns]
+        _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
+        explanation_page(_figures(explained, names), line, method, files)
+    return ExplanationCounts.of(explained)
+
+
+def _check(
+    method: str, deletions: bool, offsets: int, tokenizations: int, counts: dict[str, int | None]
+) -> None:
+    """`UsageError` if an argument is out of range."""
     check_choice("method", method, METHODS)
-    check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
+    check_at_least_one(counts)
     if min(offsets, tokenizations) < 0 or not 1 <= offsets + tokenizations <= MOST_VIEWS:
         raise UsageError(
             f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
         )
     if deletions and method != METHODS[0]:
         raise UsageError("deletions: only with the method mutagenesis")
-    path, inputs = Path(targets), [Path(targets)]
-    with ExitStack() as stack:
-        stack.enter_context(cpu_threads(threads))
-        loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
-        columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
-        genome = None
-        if reference is not None:
-            inputs.append(Path(reference))
-            genome = Reference(Path(reference), None if aliases is None else Path(aliases))
-            stack.enter_context(genome)
-        given = read_targets(path, loaded, genome, flank=flank, sequence_column=sequence_column)
-        files = stack.enter_context(into_directory(Path(output), inputs))
-        explained = []
-        for target in progress(given, "explaining", len(given), "sequences"):
-            views = views_of(loaded, len(target.window), offsets, tokenizations)
-            if method == METHODS[0]:
-                run = partial(
-                    saturation_mutagenesis, deletions=deletions, batch_size=batch_size, device=device
-                )
-                found = run(loaded, target, columns, views)
-            else:
-                found = gradient_mutations(loaded, target, columns, views)
-            by_output = [find_seqlets(found.importance[..., place]) for place in range(len(columns))]
-            explained.append(_Explained(target, found, by_output))
-        options: dict[str, object | None] = {
-            "--reference": reference,
-            "--aliases": aliases,
-            "--method": method,
-            "--tracks": tracks,
-            "--flank": flank if _is_vcf(explained) else None,
-            "--offsets": offsets,
-            "--tokenizations": tokenizations,
-        }
-        line = command_line(
-            "explain", [stored_name(loaded.path), targets], options, {"--deletions": deletions}
-        )
-        names = [output_names(loaded)[column] for column in columns]
-        contigs = {one.contig: one.last - one.first for one in given} if genome is None else genome.contigs
-        _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
-        page = explanation_page(_figures(explained, names), line, method, files)
-        (files / "explanation.html").write_text(page, encoding="utf-8")
-    return ExplanationCounts(
-        len(given),
-        sum(len(one.target.bases) for one in explained),
-        sum(int(one.certain.sum()) for one in explained),
-        sum(len(own) for one in explained for own in one.seqlets),
-    )
 
 
 def _is_vcf(explained: Sequence[_Explained]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.explanation.targets import Explainable, Target
+from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -86,7 +86,7 @@ def views_of(
 
 def saturation_mutagenesis(
     model: Explainable,
-    target: Target,
+    target: ExplainedWindow,
     columns: Sequence[int],
     views: Sequence[View],
     *,
@@ -118,7 +118,7 @@ def saturation_mutagenesis(
 _Mutant = tuple[int, int, str]  # the number of the base, that of the new one or 4 for none, and the window
 
 
-def _substituted(target: Target, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
+def _substituted(target: ExplainedWindow, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
     for place, code in enumerate(codes.tolist()):
         at = target.first + place
         for other, letter in enumerate(BASES):
@@ -126,7 +126,7 @@ def _substituted(target: Target, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
                 yield place, other, f"{target.window[:at]}{letter}{target.window[at + 1 :]}"
 
 
-def _deleted(target: Target, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
+def _deleted(target: ExplainedWindow, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
     window, (before, after) = target.window, target.sides
     for place, code in enumerate(codes.tolist()):
         if code == UNKNOWN:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.explanation.mutagenesis import Mutations
-from bigbird_dna.explanation.targets import Explainable, Target
+from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement
 from bigbird_dna.model.base_positions import BasePositions, BaseTerms
 from bigbird_dna.model.batching import View, bin_rows, bins_shown, centered_bins, pad, placed_rows
@@ -35,14 +35,15 @@ from bigbird_dna.tokens.interface import BASES
 # Axes: N sequences, L their bases, S bases of tokens, 4 bases A C G T, D width, T outputs.
 
 Codes = NDArray[np.uint8]
-KMERS = 64  # bp at the ends of a range of tokens: more than a token and a k-mer
+REACH = 64  # bp at the ends of a range of tokens: more than a token and a k-mer
 
 
 class OneHotModel(nn.Module):
     """Scores (N, T) of one-hot sequences (N, 4, L) by a promoter, chromatin or sequence model.
 
     Scores are those of `view_scores` in one `view`; `columns` selects outputs. A column of zeros is an N.
-    Only the bases in `span` have gradients, which take more time than scores: each substitution is tokenized.
+    Only the bases in `span` have gradients. They are computed on the CPU and take more time than scores: each
+    substitution is tokenized.
     Tools for one-hot models, such as tangermeme, run on it.
     """
 
@@ -62,64 +63,67 @@ class OneHotModel(nn.Module):
         """Return scores (N, T) of sequences (N, 4, L) of the model's window length."""
         texts = [letters(row) for row in X.detach().cpu().numpy()]
         if X.requires_grad and torch.is_grad_enabled():
-            rows = [self._relaxed(text, row) for text, row in zip(texts, X, strict=True)]
-            found = torch.cat(rows)
+            found = self._relaxed(texts, X)
         else:
             values = self.model.view_scores(texts, [self.view], device=X.device.type)[0]
             found = torch.from_numpy(values).to(X.device)
         return found if self.columns is None else found[:, self.columns]
 
-    def _relaxed(self, text: str, x: Tensor) -> Tensor:
-        """Return the scores (1, T) of a sequence, as a differentiable function of its one-hot values."""
-        model, (left, right) = self.model, self.view.cut
-        size, wanted = len(text), range(len(text))[self.span]
-        if self.view.turned:
-            text, x = reverse_complement(text), x.flip((0, 1))
+    def _relaxed(self, texts: list[str], x: Tensor) -> Tensor:
+        """Return the scores (N, T) of sequences as a differentiable function of their one-hot values."""
+        model, view, size, device = self.model, self.view, x.shape[2], x.device
+        self.network.to("cpu")
+        x = x.cpu()
+        wanted, (left, right) = range(size)[self.span], view.cut
+        if view.turned:
+            texts, x = list(map(reverse_complement, texts)), x.flip((1, 2))
             wanted = range(size - wanted.stop, size - wanted.start)
-        sides = x[:, : wanted.start].detach(), x[:, wanted.stop :].detach()
-        x = torch.cat([sides[0], x[:, wanted.start : wanted.stop], sides[1]], dim=1)
-        ids, run = self._row(text)
-        with relaxed_inputs(self, text, ids, x, slice(left, size - right), wanted):
-            logits = run()
-        return logits if isinstance(model, LoadedChromatinModel) else model.score(logits.float())
+        outside = x[..., : wanted.start].detach(), x[..., wanted.stop :].detach()
+        x = torch.cat([outside[0], x[..., wanted.start : wanted.stop], outside[1]], dim=2)
+        part = slice(left, size - right)
+        rows, run = self._rows(texts, part)
+        lengths, width = model.tokenizer.piece_lengths, max(map(len, rows))
+        if any(lengths[row].sum() != size - left - right for row in rows):
+            raise ModelError(
+                f"{model.name}: a window has more than {model.config.max_length:,} tokens, so that the model "
+                "reads a part of it: no gradients of its bases; use mutagenesis"
+            )
+        slots = [
+            np.repeat(np.arange(len(row)) + number * width, lengths[row]) for number, row in enumerate(rows)
+        ]
+        with relaxed_inputs(self, texts, x, part, wanted, torch.from_numpy(np.stack(slots))):
+            logits = run().float()
+        found = logits if isinstance(model, LoadedChromatinModel) else model.score(logits)
+        return found.to(device)
 
-    def _row(self, text: str) -> tuple[NDArray[np.int32], Callable[[], Tensor]]:
-        """Return the tokens of a sequence, and the function that computes its logits (1, T)."""
-        model, (left, right), network = self.model, self.view.cut, self.network.eval()
-        part, positions = text[left : len(text) - right], self.model.config.max_length
+    def _rows(self, texts: list[str], part: slice) -> tuple[list[NDArray[np.int32]], Callable[[], Tensor]]:
+        """Return the tokens of a part of windows, and the function that computes their logits (N, T)."""
+        model, network, phase = self.model, self.network.eval(), self.view.phase
+        tokenizer, positions = model.tokenizer, model.config.max_length
+        parts = [text[part] for text in texts]
         if isinstance(model, LoadedChromatinModel):
             size, window = model.settings.bin, model.settings.window
             shown = bins_shown(window, size, model.settings.bin_layers)
-            bins = centered_bins(window, size, shown)[None] - left
-            encoded = bin_rows(model.tokenizer, [part], bins, size, positions, 1, self.view.phase)
-            row, spans = encoded.ids[0], torch.from_numpy(encoded.spans)
+            bins = np.broadcast_to(centered_bins(window, size, shown) - part.start, (len(texts), shown))
+            rows, spans = bin_rows(tokenizer, parts, bins, size, positions, 1, phase)
             central = slice(shown // 2, shown // 2 + 1)
-            arguments = (*pad([row], model.tokenizer.pad_id), spans, central)
-            return self._complete(row, part), lambda: network(*arguments)[:, 0].float()
+            inputs = pad(rows, tokenizer.pad_id)
+            return rows, lambda: network(*inputs, torch.from_numpy(spans), central)[:, 0]
         assert isinstance(network, Classifier)
-        (row, skipped), *_ = placed_rows(
-            model.tokenizer, [part], positions, model.settings.anchor, 1, self.view.phase
-        )
-        inputs, offsets = pad([row], model.tokenizer.pad_id), model.settings.offsets
+        placed = placed_rows(tokenizer, parts, positions, model.settings.anchor, 1, phase)
+        rows = [row for row, _ in placed]
+        ids, lengths = pad(rows, tokenizer.pad_id)
 
         def run() -> Tensor:
-            embeddings = None
+            embeddings, offsets = None, model.settings.offsets
             if network.base_positions is not None and offsets is not None:
-                bases = offsets.token_bases(model.tokenizer, [row], [part], [left], [skipped])
-                embeddings = network.base_positions(bases.joined(0, 1))
-                embeddings = embeddings[None]
-            added = None if network.ensemble is None else self.added([text], network)
-            return network(*inputs, bases=BaseTerms(embeddings, added))  # type: ignore[no-any-return]
+                starts = [part.start] * len(rows)
+                bases = offsets.token_bases(tokenizer, rows, parts, starts, [bp for _, bp in placed])
+                embeddings = network.base_positions(bases.padded(range(len(rows)), ids.shape[1]).batch())
+            added = None if network.ensemble is None else self.added(texts, network)
+            return network(ids, lengths, bases=BaseTerms(embeddings, added))  # type: ignore[no-any-return]
 
-        return self._complete(row, part), run
-
-    def _complete(self, row: NDArray[np.int32], part: str) -> NDArray[np.int32]:
-        if self.model.tokenizer.piece_lengths[row].sum() != len(part):
-            raise ModelError(
-                f"{self.model.name}: a window has more tokens than the model reads, "
-                f"{self.model.config.max_length:,}: no gradients of its bases; use mutagenesis"
-            )
-        return row
+        return rows, run
 
     def added(self, texts: Sequence[str], member: nn.Module) -> Tensor:
         """What an ensemble adds to the log-odds of whole windows, (N, T), by a network with an ensemble."""
@@ -156,51 +160,51 @@ def letters(one_hot: NDArray[Any]) -> str:
 
 @contextmanager
 def relaxed_inputs(
-    adapter: OneHotModel, text: str, ids: NDArray[np.int32], x: Tensor, part: slice, wanted: range
+    adapter: OneHotModel, texts: list[str], x: Tensor, part: slice, wanted: range, slots: Tensor
 ) -> Iterator[None]:
-    """Within the context, the parts of a network that read bases are linear functions of `x` (4, L).
+    """Within the context, the parts of a network that read bases are linear functions of `x` (N, 4, L).
 
-    `text` is the window of which the tokens `ids` are a `part`; gradients of the bases `wanted` are needed.
+    `slots` (N, S) are the tokens, numbered over all rows, of the bases of the `part` of windows that is read;
+    gradients of the bases `wanted` of the windows are needed.
     """
-    tokenizer = adapter.model.tokenizer
-    sizes = tokenizer.piece_lengths[ids]
-    of_base = torch.from_numpy(np.repeat(np.arange(len(ids)), sizes))  # token of each base of the part
-    codes, own = base_codes(text[part]), x[:, part]
     changes: _Changes | None = None
+    codes, own = [base_codes(text[part]) for text in texts], x[..., part]
+    of_bases = slots.flatten()
     with ExitStack() as hooks:
-
-        def adding(values: Tensor, slots: Tensor) -> Callable[..., Tensor]:
-            """A hook that adds the gradients of values (E, D) to those of tokens, `slots` (E,)."""
-
-            def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
-                room = torch.zeros_like(output).flatten(end_dim=-2)
-                total = room.index_add(0, slots, values.to(output.dtype)).view_as(output)
-                return output + (total - total.detach())
-
-            return hook
-
         for module in adapter.network.modules():
             hook: Callable[..., Any] | None = None
             if isinstance(module, Encoder):
+                inside = range(max(wanted.start, part.start), min(wanted.stop, part.stop))
+                inside = range(inside.start - part.start, inside.stop - part.start)
                 if changes is None:
-                    inside = range(max(wanted.start, part.start), min(wanted.stop, part.stop))
-                    own_range = range(inside.start - part.start, inside.stop - part.start)
-                    changes = _changed_tokens(adapter, text[part], of_base, own_range)
+                    changes = _changed_tokens(adapter, [text[part] for text in texts], slots, inside)
                 module = module.embeddings.token
-                hook = adding(changes.values(own, module.weight), changes.slot)
+                hook = _adding(changes.values(own, module.weight), changes.slot)
             elif isinstance(module, TokenKmers):
-                hook = adding(_kmer_values(module, codes, own), of_base)
+                each = [_kmer_values(module, *row) for row in zip(codes, own, strict=True)]
+                hook = _adding(torch.cat(each), of_bases)
             elif isinstance(module, BasePositions):
                 rows = torch.arange(part.start, part.stop)[:, None] * len(BASES) + torch.arange(1, 5)
-                hook = adding(torch.einsum("bs,sbd->sd", own, module.weight[rows]), of_base)
+                values = torch.einsum("nbs,sbd->nsd", own, module.weight[rows])
+                hook = _adding(values.flatten(end_dim=1), of_bases)
             if hook is not None:
                 hooks.callback(module.register_forward_hook(hook).remove)
             ensemble = getattr(module, "ensemble", None)
             if isinstance(ensemble, EnsembleSum) and ensemble.enabled:
-                hooks.callback(
-                    ensemble.register_forward_pre_hook(_added_terms(adapter, text, x, module, wanted)).remove
-                )
+                before = _before_ensemble(adapter, texts, x, module, wanted)
+                hooks.callback(ensemble.register_forward_pre_hook(before).remove)
         yield
+
+
+def _adding(values: Tensor, slots: Tensor) -> Callable[..., Tensor]:
+    """A hook that adds values (E, D) to those of tokens, `slots` (E,), for the gradients only."""
+
+    def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        room = torch.zeros_like(output).flatten(end_dim=-2)
+        total = room.index_add(0, slots, values.to(output.dtype)).view_as(output)
+        return output + (total - total.detach())
+
+    return hook
 
 
 def _substitutions(text: str, wanted: range) -> list[tuple[int, int, str]]:
@@ -213,19 +217,22 @@ def _substitutions(text: str, wanted: range) -> list[tuple[int, int, str]]:
     ]
 
 
-def _added_terms(
-    adapter: OneHotModel, text: str, x: Tensor, member: nn.Module, wanted: range
+def _before_ensemble(
+    adapter: OneHotModel, texts: list[str], x: Tensor, member: nn.Module, wanted: range
 ) -> Callable[..., Any]:
     """The hook that makes what an ensemble adds a linear function of `x`."""
     if isinstance(adapter.model, LoadedChromatinModel):  # regressions read a part of the window
-        reach, middle = max(adapter.model.settings.bin, KMER_WINDOW) // 2 + KMERS, len(text) // 2
+        reach, middle = max(adapter.model.settings.bin, KMER_WINDOW) // 2 + REACH, x.shape[2] // 2
         wanted = range(max(wanted.start, middle - reach), min(wanted.stop, middle + reach))
-    mutants = _substitutions(text, wanted)
-    before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
-    changes = torch.zeros((x.shape[1], len(BASES), len(before)))
-    for (place, other, _), value in zip(mutants, after, strict=True):
-        changes[place, other] = value - before
-    total = torch.einsum("bs,sbt->t", x, changes.to(x.device))[None]
+    totals = []
+    for text, row in zip(texts, x, strict=True):
+        mutants = _substitutions(text, wanted)
+        before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
+        changes = torch.zeros((x.shape[2], len(BASES), len(before)))
+        for (place, other, _), value in zip(mutants, after, strict=True):
+            changes[place, other] = value - before
+        totals.append(torch.einsum("bs,sbt->t", row, changes.to(x.device)))
+    total = torch.stack(totals)
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
         logits, terms = inputs
@@ -238,43 +245,43 @@ def _added_terms(
 
 
 class _Changes(NamedTuple):
-    """Bases that are in another token after a substitution: E of them, for all substitutions."""
+    """Bases that are in another token after a substitution: E of them, for all substitutions of all rows."""
 
+    row: Tensor  # (E,) number of the sequence
     base: Tensor  # (E,) number of the substituted base
     letter: Tensor  # (E,) the new base
-    slot: Tensor  # (E,) the token, in the unchanged row, of a base
+    slot: Tensor  # (E,) the token of a base without the substitution, numbered over all rows
     old: Tensor  # (E,) its id
     new: Tensor  # (E,) id of the token that has the base afterwards
     share: Tensor  # (E,) one over the number of bases of the unchanged token
 
     def values(self, x: Tensor, weight: Tensor) -> Tensor:
         """What they add to the embeddings of the tokens, (E, D), as linear functions of the bases `x`."""
-        factors = x[self.letter, self.base] * self.share
+        factors = x[self.row, self.letter, self.base] * self.share
         return factors[:, None] * (weight[self.new] - weight[self.old])
 
 
-def _changed_tokens(adapter: OneHotModel, text: str, slots: Tensor, wanted: range) -> _Changes:
-    """Tokenize substitutions of the bases `wanted` of a text; `slots` (S,) are the tokens of its bases."""
-    lengths, phase = adapter.model.tokenizer.piece_lengths, adapter.view.phase
-    mutants = _substitutions(text, wanted)
+def _changed_tokens(adapter: OneHotModel, texts: list[str], slots: Tensor, wanted: range) -> _Changes:
+    """Tokenize substitutions of the bases `wanted` of texts; `slots` (N, S) are the tokens of their bases."""
+    tokenizer, phase = adapter.model.tokenizer, adapter.view.phase
+    lengths = tokenizer.piece_lengths
+    parts = [(*(np.empty(0, np.int64),) * 6, np.empty(0, np.float32))]
 
     def of_bases(row: NDArray[np.int32]) -> NDArray[np.int64]:
         """Id and first base of the token of each base, (2, S)."""
         sizes = lengths[row]
         return np.repeat(np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1).astype(np.int64)
 
-    before, *after = map(
-        of_bases, adapter.model.tokenizer.split_batch([text, *(m[2] for m in mutants)], phase)
-    )
-    place = slots.numpy()
-    share = (1 / np.bincount(place)[place]).astype(np.float32)
-    parts = [
-        (np.full(len(at), base), np.full(len(at), letter), place[at], before[0, at], own[0, at], share[at])
-        for (base, letter, _), own in zip(mutants, after, strict=True)
-        for at in [np.flatnonzero((own != before).any(0))]
-    ]
-    found = map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True)))
-    return _Changes(*found)
+    for number, (text, place) in enumerate(zip(texts, slots.numpy(), strict=True)):
+        mutants = _substitutions(text, wanted)
+        encoded = tokenizer.split_batch([text, *(mutant for *_, mutant in mutants)], phase)
+        before, *after = map(of_bases, encoded)
+        share = (1 / np.bincount(place)[place]).astype(np.float32)
+        for (base, letter, _), own in zip(mutants, after, strict=True):
+            at = np.flatnonzero((own != before).any(0))
+            same = [np.full(len(at), one) for one in (number, base, letter)]
+            parts.append((*same, place[at], before[0, at], own[0, at], share[at]))
+    return _Changes(*map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True))))
 
 
 def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
@@ -296,7 +303,7 @@ def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
 
 
 def gradient_mutations(
-    model: Explainable, target: Target, columns: Sequence[int], views: Sequence[View]
+    model: Explainable, target: ExplainedWindow, columns: Sequence[int], views: Sequence[View]
 ) -> Mutations:
     """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
     codes = base_codes(target.bases)

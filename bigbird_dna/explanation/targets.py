@@ -24,7 +24,7 @@ LONGEST = 10_000  # explained bases of a target
 BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
 
 
-class Target(NamedTuple):
+class ExplainedWindow(NamedTuple):
     """Bases to explain: `window[first:last]`, in a window as the model reads it.
 
     `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
@@ -70,7 +70,7 @@ def read_targets(
     *,
     flank: int = FLANK,
     sequence_column: str = COLUMNS.sequence,
-) -> list[Target]:
+) -> list[ExplainedWindow]:
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
     A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
@@ -91,7 +91,7 @@ def read_targets(
     return found
 
 
-def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> Iterator[Target]:
+def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for contig, start, end, name, strand, _fault in placed_regions(path, reference, LONGEST):
         way: Strand = strand or "+"
@@ -105,10 +105,10 @@ def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> It
         first = start - (left if way == "+" else size - left - (end - start))
         text = reference.fetch(Interval(contig, first - 1, first + size + 1, way))
         sides = (text[0], text[-1]) if window else ("", "")
-        yield Target(name, contig, start, way, text[1:-1], left, left + end - start, sides)
+        yield ExplainedWindow(name, contig, start, way, text[1:-1], left, left + end - start, sides)
 
 
-def _sequences(path: Path, model: Explainable, sequence_column: str) -> Iterator[Target]:
+def _sequences(path: Path, model: Explainable, sequence_column: str) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for name, text in stream_sequences(path, TableColumns(sequence_column)):
         size = window or len(text)
@@ -116,7 +116,7 @@ def _sequences(path: Path, model: Explainable, sequence_column: str) -> Iterator
         left = (size - len(text)) // 2
         filled = f"{'N' * left}{text}".ljust(size, "N")
         sides = ("N", "N") if window else ("", "")
-        yield Target(name, name, 0, "+", filled, left, left + len(text), sides)
+        yield ExplainedWindow(name, name, 0, "+", filled, left, left + len(text), sides)
 
 
 def _check_fits(bases: int, window: int, what: str) -> None:
@@ -128,7 +128,7 @@ def _check_fits(bases: int, window: int, what: str) -> None:
         raise DataError(f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together")
 
 
-def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -> Iterator[Target]:
+def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -> Iterator[ExplainedWindow]:
     find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
     with open_vcf(path) as vcf:
         for record in vcf.records:
@@ -147,7 +147,9 @@ def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
 
 
-def _of_change(change: Change, model: Explainable, reference: Reference, flank: int) -> list[Target] | Note:
+def _of_change(
+    change: Change, model: Explainable, reference: Reference, flank: int
+) -> list[ExplainedWindow] | Note:
     longer = max(len(change.ref), len(change.alt))
     size = window_size(model) or longer + 2 * flank
     windows = allele_windows(change, reference, size, (0,))
@@ -157,7 +159,7 @@ def _of_change(change: Change, model: Explainable, reference: Reference, flank: 
     for allele, (window,) in ((change.ref, windows.ref), (change.alt, windows.alt)):
         first, last = max(left - flank, 0), min(left + len(allele) + flank, size)
         start = change.start - (left - first)
-        targets.append(Target("", change.contig, start, "+", window, first, last))
+        targets.append(ExplainedWindow("", change.contig, start, "+", window, first, last))
     return targets
 
 

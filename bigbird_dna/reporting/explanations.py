@@ -54,8 +54,8 @@ class Logo(NamedTuple):
     link: str
 
 
-def explanation_page(found: Iterable[Explanation], command: str, method: str, output: Path) -> str:
-    """Return the page as HTML text; the logos are also written to the directory `output`/logos."""
+def explanation_page(found: Iterable[Explanation], command: str, method: str, output: Path) -> None:
+    """Write the page `explanation.html`, and its logos in `logos`, to the directory `output`."""
     explained = list(found)
     (output / "logos").mkdir()
     logos = []
@@ -79,7 +79,7 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
     headings = ["name", "output", "place", "score ± noise", "certain bases", "seqlets"]
     numeric = [False, False, False, True, True, False]
     table = ShownTable(headings, numeric, rows[:_MOST_ROWS], max(0, len(rows) - _MOST_ROWS))
-    return render_page(
+    page = render_page(
         "explanation_page.html",
         style="run_page.css",
         title="Explanation of predictions",
@@ -90,6 +90,7 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
         command=command,
         method=method,
     )
+    (output / "explanation.html").write_text(page, encoding="utf-8")
 
 
 def conclusions(explained: Sequence[Explanation]) -> list[str]:

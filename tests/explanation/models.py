@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bigbird_dna.explanation.targets import Target
+from bigbird_dna.explanation.targets import ExplainedWindow
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -44,13 +44,13 @@ def small_model(kind: str, **sizes: Any) -> Any:
     return model
 
 
-def example(model: Any, seed: int = 0, count: int = 9) -> Target:
+def example(model: Any, seed: int = 0, count: int = 9) -> ExplainedWindow:
     """A random window, with bases in its center to explain, one of them N."""
     window = random_dna(model.settings.window or 70, seed)
     middle = len(window) // 2
     window = f"{window[: middle - 2]}N{window[middle - 1 :]}"
     first = middle - count // 2
-    return Target(
+    return ExplainedWindow(
         "x", "x", 0, "+", window, first, first + count, ("A", "C") if model.settings.window else ("", "")
     )
 
