@@ -209,6 +209,7 @@ def score_variants(
     offsets: int | None = option(
         None, "N", "Number of window offsets to average over, spread over a few tokens.", "4"
     ),
+    context: int | None = option(None, "BP", "Pretrained models: bp on both sides of a change.", "100"),
     stride: int | None = option(
         None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
     ),
@@ -216,7 +217,7 @@ def score_variants(
         None, "BED", "Promoter models: 5' ends of intervals, to evaluate as TSS positions.", "", "--tss"
     ),
 ) -> None:
-    """Predict the effects of the variants of a VCF on chromatin tracks, or on promoter scores.
+    """Predict effects of the variants of a VCF on chromatin tracks or promoter scores, or their likelihood.
 
     The effect is ALT minus REF probability, each the mean over both strands and several window offsets. A VCF
     keeps its lines, including FILTER, and gets BBD_MAX and BBD_MAXTRACK in INFO. With --tracks, only the
@@ -224,8 +225,10 @@ def score_variants(
     columns: #contig position ref alt id note max_delta max_track, one row per ALT. With a promoter model, the
     effect is the score change of largest magnitude among the TSS positions around the variant:
     BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site strand.
-    An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig lines are added
-    to the header; for a stream, from the names in its first records. An output name that ends in .gz is
+    With a pretrained model, it is the natural log-likelihood of ALT minus that of REF under masks:
+    BBD_LOGRATIO, with its standard deviation over strands and offsets in BBD_SPREAD, or the columns log_ratio
+    spread. An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig lines are
+    added to the header; for a stream, from the names in its first records. An output name that ends in .gz is
     written as bgzip, with an index if the input is sorted.
 
     Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
