@@ -210,6 +210,9 @@ def score_variants(
         None, "N", "Number of window offsets to average over, spread over a few tokens.", "4"
     ),
     context: int | None = option(None, "BP", "Pretrained models: bp on both sides of a change.", "100"),
+    phased: str | None = option(
+        None, "SAMPLE", "Score phased variants of this sample together, if at most 10 bp apart.", "none"
+    ),
     stride: int | None = option(
         None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
     ),

@@ -70,8 +70,7 @@ class Model(model.LoadedModel):
         temperature
             Sampling temperature: below 1, likely tokens are sampled more often; above 1, less often.
         top_k, top_p
-            Sample only from the `top_k` likeliest tokens, or from the fewest tokens with total probability
-            `top_p`.
+            Sample only from the `top_k` likeliest tokens, or from the fewest with total probability `top_p`.
         rounds
             Number of iterations (masked-token models only; ignored by causal models).
         device
@@ -80,7 +79,7 @@ class Model(model.LoadedModel):
         Raises
         ------
         ModelError
-            The model is not a pretrained model, or its tokenizer is not a DNA tokenizer.
+            The model is not a pretrained model, or its tokenizer is not for DNA.
         UsageError
             A number is out of range; a causal model is given a right flank; or the gap is too long to fill.
         DataError
@@ -105,9 +104,9 @@ class Model(model.LoadedModel):
         self, variants: Variants, reference: Genome, *args: Any, **options: Any
     ) -> pd.DataFrame:
         """Predict variant effects; a pretrained model has the options of `masked_likelihood.log_ratios`."""
-        if self.task != "pretraining":
-            raise self._unfit("variant_effects", "promoter, chromatin or pretrained")
-        return log_ratios(self, variants, reference, *args, **options)
+        if self.task == "pretraining":
+            return log_ratios(self, variants, reference, *args, **options)
+        raise self._unfit("variant_effects", "promoter, chromatin or pretrained")
 
 
 @dataclass(frozen=True, repr=False)

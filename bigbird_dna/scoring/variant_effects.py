@@ -27,6 +27,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import (
     OFFSET_SPAN,
     PREFIX,
+    Allele,
     Change,
     Note,
     VcfFile,
@@ -136,11 +137,15 @@ def score_records(
     def place(sequences: Iterable[Any]) -> list[int]:
         return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
 
-    def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
-        change = find_change(find_contig(record.contig), record.start, record.ref, alt, reference)
-        if isinstance(change, Note):
-            return (change,), None
+    def windows(change: Change) -> tuple[tuple[str, ...], R | None]:
         return kind.windows(change, reference, max_n, place)
+
+    def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
+        joint = record.joint.get(alt)
+        one = joint or Allele(record.start, record.ref, alt)
+        change = find_change(find_contig(record.contig), *one, reference)
+        notes, rows = ((change,), None) if isinstance(change, Note) else windows(change)
+        return (Note.PHASED, *notes) if joint else notes, rows
 
     def placed() -> Iterator[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]]:
         for record in records:

@@ -19,20 +19,13 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import (
-    Keep,
-    Note,
-    VcfRecord,
-    contig_lines,
-    declared_assembly,
-    open_vcf,
-    scan_vcf,
-)
+from bigbird_dna.genome.variants import Keep, Note, contig_lines, declared_assembly, open_vcf, scan_vcf
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
+from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
 from bigbird_dna.scoring.masked_likelihood import (
     CONTEXT,
     LikelihoodEffects,
@@ -97,6 +90,7 @@ def score_variants(
     format: str | None = None,
     offsets: int | None = None,
     context: int | None = None,
+    phased: str | None = None,
     stride: int | None = None,
     sites: Path | str | None = None,
     max_n: float = 0.25,
@@ -135,6 +129,9 @@ def score_variants(
         a few tokens, each on both strands; None: 4.
     context
         Pretrained models only: number of bp on both sides of a change; None: 100.
+    phased
+        Sample of the VCF whose phased variants, at most 10 bp apart on the same haplotypes, are scored
+        together (`scoring.haplotypes`). None: records are independent.
     stride, sites
         Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a BED
         file of the positions to test, each the first base of its line on its strand. The position with the
@@ -155,7 +152,7 @@ def score_variants(
         `regions`; the model is none of these, or causal, or its weights are damaged.
     """
     names = None if aliases is None else Path(aliases)
-    own = (tracks, contig_names(contigs), regions, names, offsets, context, stride, sites, prior)
+    own = (tracks, contig_names(contigs), regions, names, offsets, context, phased, stride, sites, prior)
     scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
@@ -195,6 +192,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     aliases: Path | None
     offsets: int | None
     context: int | None
+    phased: str | None
     stride: int | None
     sites: Path | str | None
     prior: float | None
@@ -275,6 +273,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             origin = self.origin(model, target, self._options(reference, target, own))
             header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
+                phased = self.phased and sample_column(opened.column_line, self.phased, self.source_name)
 
                 def head(used: Iterable[str]) -> list[str]:
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
@@ -287,11 +286,12 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
                 def rows(predict: Predictor, numbers: range | None) -> Iterator[EffectLines]:
                     records, expected = opened.records, summary and summary.records
+                    if phased:
+                        records = with_haplotypes(records, phased, reference, fit.finder)
                     if numbers is not None:
                         records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
-                    effects = score_records(
-                        _fitting(records, fit), reference, kind, predict, max_n=self.max_n
-                    )
+                    fitting = fit.each(records)
+                    effects = score_records(fitting, reference, kind, predict, max_n=self.max_n)
                     matching = _same_assembly(effects, path, reference, opened.meta)
                     scored = progress(matching, "scoring", expected, "records")
                     if summary is None:
@@ -315,6 +315,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             "--tracks": self.tracks,
             "--contig": list(self.contigs),
             "--regions": self.regions,
+            "--phased": self.phased,
             "--format": target.format,
             **own,
             "--max-n": self.max_n,
@@ -384,11 +385,3 @@ def _same_assembly(
                 f"use the reference of the assembly on which the variants were called{header}"
             )
         yield record
-
-
-def _fitting(records: Iterable[VcfRecord], fit: Fit) -> Iterator[VcfRecord]:
-    """Yield the records; at the end, `DataError` if the reference has none of their contigs."""
-    for record in records:
-        fit.find(record.contig)
-        yield record
-    fit.check()

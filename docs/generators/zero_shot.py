@@ -3,7 +3,7 @@
 `python -m docs.generators.zero_shot results/yeast ANNOTATION.gtf.gz yeast-zero-shot --contig VII --contig XV
 --validation XI` draws single-base variants of the coding transcripts on the contigs. Those that change the
 start codon, create a stop codon, or change one of the two bases at either end of an intron are compared with
-as many synonymous ones of the same transcripts. The Markov model has the counts of both strands of all contigs
+as many synonymous ones of the same transcripts. The Markov model counts both strands of all contigs
 that are neither `--contig` nor `--validation`, and strengths chosen on `--validation`. The AUROC of minus the
 log-ratio, with an interval over genes, goes to `docs/results/data/NAME.json`.
 """

@@ -18,6 +18,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, VcfRecord, find_change, window_offsets
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
 from bigbird_dna.scoring.masked_likelihood import (
     LikelihoodEffect,
     haplotype_windows,
@@ -28,6 +29,7 @@ from bigbird_dna.scoring.masked_likelihood import (
 from bigbird_dna.scoring.variant_effects import score_records
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
+from tests.scoring.conftest import RECORDS
 from tests.scoring.test_variant_effects import Variant, record, variants
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, texts
 
@@ -209,3 +211,93 @@ def test_the_method_the_function_and_the_command_are_one(run: Run, home: Path, t
     assert "--offsets 2 --context 30" in result.out
     refused(run(*words, "--context", 10), 2)
     refused(run(*words, "--context", 10**6), 2)
+
+
+# Variants of one haplotype that are written as several records.
+
+COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tother\town"
+
+
+def phased(records: list[VcfRecord], genotypes: list[str], reference: Any) -> list[VcfRecord]:
+    rows = [one._replace(rest=f"GT:PS\t0/0:.\t{of}") for one, of in zip(records, genotypes, strict=True)]
+    return [*with_haplotypes(rows, sample_column(COLUMNS, "own", "x.vcf"), reference, lambda name: name)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 7), min_size=1, max_size=4), st.data())
+def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
+    seed: int, gaps: list[int], data: st.DataObject
+) -> None:
+    """SNVs, insertions and deletions; padded or not; phased or homozygous."""
+    sequence = random_dna(300, seed)
+    reference, edited, at, records = texts(c=sequence), sequence[:120], 120, []
+    for gap in [0, *gaps]:
+        edited += sequence[at : at + gap]
+        at += gap
+        base = sequence[at]
+        other = "ACGT"["ACGT".index(base) - 1]
+        ref, alt = data.draw(
+            st.sampled_from([(base, other), (base, base + other), (sequence[at : at + 2], base)])
+        )
+        records.append(record("c", at + 1, ref, data.draw(st.sampled_from([alt, f"<DEL>,{alt}"]))))
+        edited, at = edited + alt, at + len(ref)
+    whole = record("c", 121, sequence[120:at], edited[120:])
+    calls = data.draw(st.sampled_from(["0|{}:7", "{0}|{0}:.", "{}|0:7", "{0}/{0}:."]))
+    genotypes = [calls.format(len(one.alts)) for one in records]
+    (expected,) = score([whole], reference)
+    found = [
+        effects[-1] for one in phased(records, genotypes, reference) if (effects := score([one], reference))
+    ]
+    assert [one._replace(notes=expected.notes) for one in found] == [expected] * len(records)
+    assert {one.notes[0] for one in found} == {Note.PHASED}
+
+
+@pytest.mark.parametrize(
+    ("genotypes", "distance"),
+    [
+        (("0|1:7", "1|0:7"), 5),
+        (("0|1:7", "0|1:8"), 5),
+        (("0/1:7", "0/1:7"), 5),
+        (("0|1:7", "1|1:7"), 5),
+        (("0|1:7", "0|0:7"), 5),
+        (("0|1:7", "0|.:7"), 5),
+        (("0|1:7", "0|1:7"), 12),
+        (("0|1:7", "0|1:7"), 0),
+        (("0|1:7", "0|1:7"), -5),
+    ],
+)
+def test_other_records_remain_independent(genotypes: tuple[str, str], distance: int) -> None:
+    """On other haplotypes, in other phase sets, far away, at the same bases, or not sorted."""
+    sequence = random_dna(300, 8)
+    places = 150, 150 + distance
+    records = [record("c", at + 1, sequence[at], "ACGT"["ACGT".index(sequence[at]) - 1]) for at in places]
+    reference = texts(c=sequence)
+    assert not any(one.joint for one in phased(records, [*genotypes], reference))
+
+
+def test_phased_records_of_a_file_are_scored_together(run: Run, home: Path, tmp_path: Path) -> None:
+    sequence = RECORDS["long"]
+    lines = []
+    for at, ps in ((200, 1), (202, 1), (205, 2), (400, 1), (411, 1)):
+        alt = "ACGT"["ACGT".index(sequence[at]) - 1]
+        lines.append(f"long\t{at + 1}\t.\t{sequence[at]}\t{alt}\t.\t.\t.\tGT:PS\t0/0:.\t0|1:{ps}\n")
+    path, merged = tmp_path / "x.vcf", tmp_path / "merged.tsv"
+    path.write_text(f"##fileformat=VCFv4.2\n{COLUMNS}\n{''.join(lines)}")
+    words = ["score-variants", home / "pretraining", path, "--reference", home / "genome.fa.gz"]
+    words += ["--context", CONTEXT, "--format", "tsv"]
+    plain, together = (
+        [line.split("\t") for line in run(*words, *more).out.splitlines() if line[0] != "#"]
+        for more in ((), ("--phased", "own"))
+    )
+    assert [row[5] for row in plain] == ["."] * 5
+    assert [row[5] for row in together] == [Note.PHASED, Note.PHASED, ".", Note.PHASED, Note.PHASED]
+    assert together[0][6:] == together[1][6:] != plain[0][6:] and together[2] == plain[2]
+    options: dict[str, Any] = {"phased": "own", "context": CONTEXT, "format": "tsv"}
+    shards = [tmp_path / str(number) for number in (1, 2, 3, 4, 5)]
+    for number, shard in enumerate(shards, start=1):
+        given = (home / "pretraining", path, home / "genome.fa.gz", shard)
+        bigbird_dna.score_variants(*given, shard=f"{number}/5", **options)
+    bigbird_dna.merge_shards(shards, merged)
+    assert [line.split("\t") for line in merged.read_text().splitlines() if line[0] != "#"] == together
+    refused(run(*words, "--phased", "none"), 2)
+    refused(run(*words[:2], home / "x.vcf", *words[3:], "--phased", "own"), 2)
