@@ -63,7 +63,7 @@ _ROUNDING = 1e-3  # of a probability of 1, in any precision
 Tokens = tuple[int, ...]
 
 
-class MaskedTokens(NamedTuple):
+class MaskedHaplotype(NamedTuple):
     """An input in which the adjacent tokens between `before` and `after` are masked."""
 
     before: Tokens
@@ -121,7 +121,7 @@ def _right_shift(change: Change, reference: Reference) -> int:
 
 def mask_difference(
     tokenizer: Tokenizer, ref: str, alt: str, room: int
-) -> tuple[MaskedTokens, MaskedTokens] | None:
+) -> tuple[MaskedHaplotype, MaskedHaplotype] | None:
     """Mask the tokens in which two haplotypes differ; both inputs have the same visible tokens.
 
     An input has at most `room` tokens, those nearest to the masked ones; None: there are more masked ones.
@@ -139,7 +139,7 @@ def mask_difference(
         return None
     before = tuple(rows[0][:low][max(0, low - spare // 2) :].tolist())
     after = tuple(rows[0][len(rows[0]) - high :][: spare // 2].tolist())
-    first, second = (MaskedTokens(before, tuple(one.tolist()), after) for one in hidden)
+    first, second = (MaskedHaplotype(before, tuple(one.tolist()), after) for one in hidden)
     return first, second
 
 
@@ -150,7 +150,7 @@ def _alike(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 
 def masked_log_likelihoods(
-    model: LoadedModel, inputs: Sequence[MaskedTokens], *, batch_size: int = 32, device: str = "auto"
+    model: LoadedModel, inputs: Sequence[MaskedHaplotype], *, batch_size: int = 32, device: str = "auto"
 ) -> NDArray[np.float32]:
     """Return the natural log-probability (N,) of the masked tokens of each input.
 
@@ -210,8 +210,8 @@ WindowRows = tuple[list[int], list[int]]
 class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
     """Log-ratios of the likelihoods of ALT and REF; see the module.
 
-    Predictions are (N,) log-probabilities of `MaskedTokens`. `offsets` are shifts in bp, symmetric about 0;
-    an input has at most `most` tokens with [CLS] and [SEP].
+    Predictions are (N,) log-probabilities of `MaskedHaplotype`. `offsets` are shifts in bp, symmetric about
+    0; an input has at most `most` tokens with [CLS] and [SEP].
     """
 
     batches = (64, 512)

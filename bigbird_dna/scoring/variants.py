@@ -223,8 +223,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             _refuse(model, "a chromatin model", {**sites, "context": self.context})
             self._on_tracks(model)
             return model, partial(model.window_probabilities, both_strands=False, **computing)
-        options = {"tracks": self.tracks, **sites, "calibrated": self.calibrated or None}
-        _refuse(model, "a pretrained model", options)
+        _refuse(model, "a pretrained model", {"tracks": self.tracks, **sites})
+        _refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
         self._on_likelihood(model)
         return model, partial(masked_log_likelihoods, model, **computing)
 
@@ -243,8 +243,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         if isinstance(model, LoadedChromatinModel):
             return self._on_tracks(model), offsets
         if not isinstance(model, LoadedPromoterModel):
-            kind = self._on_likelihood(model)
-            return kind, {**offsets, "--context": kind.context}
+            likelihood = self._on_likelihood(model)
+            return likelihood, {**offsets, "--context": likelihood.context}
         stride, sites = int(self.stride or STRIDE), None
         own: dict[str, object] = {"--stride": stride}
         if self.sites is not None:

@@ -11,6 +11,7 @@ log-ratio, with an interval over genes, goes to `docs/results/data/NAME.json`.
 import argparse
 import datetime
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--validation", required=True, help="contig for the strengths of the Markov model")
     parser.add_argument("--per-class", type=int, default=1000, help="variants of each category")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--command", required=True, help="the command, as shown in the documentation")
+    parser.add_argument("--command", help="the command to show (default: as called)")
     given = parser.parse_args()
     with Reference(given.results / "genome/reference.fa.gz") as file:
         contigs = {name: file.fetch(Interval(name, 0, size)) for name, size in file.contigs.items()}
@@ -166,7 +167,8 @@ def main() -> None:
         tables.append(row(name, used, scored[part][own], known[part][own]))
         print(tables[-1], flush=True)
     today = datetime.datetime.now(datetime.UTC).date()
-    write_run(given.name, header(today, given.command, None) | {"tables": {"zero_shot": tables}})
+    command = given.command or " ".join(["python -m docs.generators.zero_shot", *sys.argv[1:]])
+    write_run(given.name, header(today, command, None) | {"tables": {"zero_shot": tables}})
 
 
 if __name__ == "__main__":
