@@ -25,6 +25,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "embed": "cli.predict.embed",
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
+        "dependency-map": "cli.predict.draw_dependencies",
         "generate": "cli.predict.generate",
         "merge-shards": "cli.predict.merge_shards",
     },

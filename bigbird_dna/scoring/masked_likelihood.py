@@ -268,16 +268,23 @@ def _both_strands(windows: AlleleWindows) -> Iterator[tuple[str, str]]:
         yield reverse_complement(ref), reverse_complement(alt)
 
 
+def check_masked(model: LoadedModel) -> None:
+    """Raise `ModelError` unless the model is a pretrained masked-token model of DNA."""
+    if model.task != "pretraining":
+        raise ModelError(f"{model.name}: needs a pretrained model, found a {model.task} model")
+    if model.config.causal:
+        raise ModelError(
+            f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
+        )
+    require_dna(model.tokenizer)
+
+
 def likelihood_effects(model: LoadedModel, offsets: int, context: int) -> LikelihoodEffects:
     """Return the effects under a masked-token model; `UsageError` if offsets or context are out of range.
 
     `ModelError`: the model is causal, or its tokenizer is one of ordinary text.
     """
-    if model.config.causal:
-        raise ModelError(
-            f"{model.name}: a causal model reads from left to right only; variants need a masked-token model"
-        )
-    require_dna(model.tokenizer)
+    check_masked(model)
     check_offsets(offsets)
     check_whole("context", context)
     places, most = window_offsets(offsets), model.config.max_length
