@@ -266,9 +266,11 @@ def draw_dependencies(
     from bigbird_dna.scoring.dependencies import dependency_maps
     from bigbird_dna.scoring.models import load
 
-    options = {"context": context, "offsets": offsets, "batch_size": batch_size, "device": device}
+    options: dict[str, Any] = {"context": context, "offsets": offsets, "batch_size": batch_size}
     with cpu_threads(threads), into_directory(output, [model, regions]) as directory:
-        for one in dependency_maps(load(model), regions, reference, aliases=aliases, **options):
+        for one in dependency_maps(
+            load(model), regions, reference, aliases=aliases, device=device, **options
+        ):
             one.save(directory / f"{one.file_name}.npz")
             path = directory / f"{one.file_name}.svg"
             save_dependency_figure(one.matrix, one.sequence, one.start, path, title=one.name)

@@ -125,9 +125,9 @@ def dependency_maps(
 def dependencies(logits: Logits) -> NDArray[np.float32]:
     """Return e (L, L) from logits (H, L, 4) of the sequence, and of its substitutions base by base."""
     changes = np.abs(logits[1:] - logits[0]).max(axis=2)  # (3 L, L)
-    matrix = changes.reshape(-1, 3, logits.shape[1]).max(axis=1)
+    matrix: NDArray[np.float32] = changes.reshape(-1, 3, logits.shape[1]).max(axis=1).astype(np.float32)
     np.fill_diagonal(matrix, 0)
-    return matrix.astype(np.float32)
+    return matrix
 
 
 def substituted(sequence: str) -> list[str]:
@@ -179,7 +179,8 @@ class _Predicted:
 
     def logits(self, given: _Given, offsets: Sequence[int]) -> Logits:
         """Return the logits (H, L, 4) of the bases of all sequences, means over strands and offsets."""
-        texts, total = substituted(given.sequence), 0.0
+        texts = substituted(given.sequence)
+        total: Logits = np.zeros((len(texts), len(given.sequence), len(BASES)))
         reach = len(given.before) // 2
         for offset in offsets:
             before = given.before[len(given.before) - reach - offset :] if given.before else ""
@@ -188,7 +189,7 @@ class _Predicted:
             turned = [reverse_complement(before + text + after) for text in texts]
             back = self._of_windows(turned, len(after), len(texts[0]))
             total = total + forward + back[:, ::-1, ::-1]  # the complement of base b is 3 − b
-        return np.asarray(total) / (2 * len(offsets))
+        return total / (2 * len(offsets))
 
     def _of_windows(self, windows: Sequence[str], first: int, size: int) -> Logits:
         """Logits (H, L, 4) of the bases from `first` on of windows of the same length."""

@@ -68,6 +68,7 @@ def make_world(home: Path) -> World:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
+    (world / "simulated/short.fa").write_text(">a\nACGTTA\n")
     run(world, "experiment run windows", "experiment run data", "experiment run")
     run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
     run(world, "finetune-sequences --pretrained")
