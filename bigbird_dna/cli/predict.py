@@ -209,6 +209,10 @@ def score_variants(
     offsets: int | None = option(
         None, "N", "Number of window offsets to average over, spread over a few tokens.", "4"
     ),
+    context: int | None = option(None, "BP", "Pretrained models: bp on both sides of a change.", "100"),
+    phased: str | None = option(
+        None, "SAMPLE", "Score phased variants of this sample together, if at most 10 bp apart.", "none"
+    ),
     stride: int | None = option(
         None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
     ),
@@ -216,7 +220,7 @@ def score_variants(
         None, "BED", "Promoter models: 5' ends of intervals, to evaluate as TSS positions.", "", "--tss"
     ),
 ) -> None:
-    """Predict the effects of the variants of a VCF on chromatin tracks, or on promoter scores.
+    """Predict effects of the variants of a VCF on chromatin tracks or promoter scores, or their likelihood.
 
     The effect is ALT minus REF probability, each the mean over both strands and several window offsets. A VCF
     keeps its lines, including FILTER, and gets BBD_MAX and BBD_MAXTRACK in INFO. With --tracks, only the
@@ -224,13 +228,52 @@ def score_variants(
     columns: #contig position ref alt id note max_delta max_track, one row per ALT. With a promoter model, the
     effect is the score change of largest magnitude among the TSS positions around the variant:
     BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site strand.
-    An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig lines are added
-    to the header; for a stream, from the names in its first records. An output name that ends in .gz is
+    With a pretrained model, it is the natural log-likelihood of ALT minus that of REF under masks:
+    BBD_LOGRATIO, with its standard deviation over strands and offsets in BBD_SPREAD, or the columns log_ratio
+    spread. An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig lines are
+    added to the header; for a stream, from the names in its first records. An output name that ends in .gz is
     written as bgzip, with an index if the input is sorted.
 
     Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
     genome.fa.gz -o effects.vcf.gz
     """
+
+
+def draw_dependencies(
+    model: Path = opt.MODEL_DIRECTORY,
+    regions: Path = argument("BED file of regions, or FASTA file of sequences; each also .gz."),
+    output: Path = opt.DIRECTORY,
+    reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
+    aliases: Path | None = opt.ALIASES,
+    context: int = option(100, "BP", "Bases on both sides of a region that the model also reads."),
+    offsets: int = option(2, "N", "Number of window offsets to average over."),
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Map how a substitution of each base changes the predictions of the others, under a pretrained model.
+
+    Writes CONTIG_START-END.npz and .svg for each region of at most 300 bp: the largest absolute change of
+    the log-odds of any base at the column's position, over the three substitutions at the row's position,
+    both strands and all offsets averaged.
+
+    Example: bigbird-dna dependency-map results/demo/models/pretrained regions.bed --reference genome.fa.gz
+    -o dependencies
+    """
+    from bigbird_dna.disk.directories import into_directory
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.reporting.attention import save_dependency_figure
+    from bigbird_dna.scoring.dependencies import dependency_maps
+    from bigbird_dna.scoring.models import load
+
+    options: dict[str, Any] = {"context": context, "offsets": offsets, "batch_size": batch_size}
+    with cpu_threads(threads), into_directory(output, [model, regions]) as directory:
+        for one in dependency_maps(
+            load(model), regions, reference, aliases=aliases, device=device, **options
+        ):
+            one.save(directory / f"{one.file_name}.npz")
+            path = directory / f"{one.file_name}.svg"
+            save_dependency_figure(one.matrix, one.sequence, one.start, path, title=one.name)
 
 
 @runs("finetuning.calibrate.choose_threshold")

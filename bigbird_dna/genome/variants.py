@@ -32,7 +32,8 @@ _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 class Note(StrEnum):
     """Reason why an alternative allele has no predicted effect, or a property of its effect.
 
-    Members are in the order of the checks, with their meaning; only the last two can occur together.
+    Members are in the order of the checks, with their meaning; only PHASED, and the last two, occur together
+    with others.
     """
 
     meaning: str
@@ -54,6 +55,7 @@ class Note(StrEnum):
     NO_CHANGE = "NO_CHANGE", "ALT equals REF"
     REF_UNKNOWN = "REF_UNKNOWN", "the reference has N or another IUPAC code at the changed bases"
     AMBIGUOUS = "AMBIGUOUS", "the changed bases have N or another IUPAC code"
+    PHASED = "PHASED", "scored together with neighboring variants of the same haplotype (scored or not)"
     TOO_LONG = "TOO_LONG", "the changed bases do not fit into the window at every offset"
     TOO_MANY_N = "TOO_MANY_N", "too large a fraction of N in a window, including positions beyond the contig"
     CONTIG_EDGE = "CONTIG_EDGE", "a window extends beyond the contig and is padded with N (scored or not)"
@@ -206,6 +208,14 @@ _UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header li
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
 
+class Allele(NamedTuple):
+    """REF and ALT at a 0-based start."""
+
+    start: int
+    ref: str
+    alt: str
+
+
 class VcfRecord(NamedTuple):
     """One record: the parsed fields, and all columns as written in the file."""
 
@@ -216,6 +226,7 @@ class VcfRecord(NamedTuple):
     alts: tuple[str, ...]  # (".",) without an alternative allele
     columns: tuple[str, ...]  # the eight fixed columns
     rest: str  # genotypes: the further columns, tab-separated, or ""
+    joint: Mapping[str, Allele] = {}  # by ALT, the changes of its haplotype that are scored together
 
 
 class VcfFile(NamedTuple):

@@ -15,6 +15,7 @@ from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.directory import Extension
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
+from bigbird_dna.scoring.masked_likelihood import log_ratios
 from bigbird_dna.scoring.promoters import score_regions
 from bigbird_dna.scoring.regions import (
     Genome,
@@ -38,8 +39,8 @@ from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
 class Model(model.LoadedModel):
     """A model of any task, with its network, tokenizer and settings.
 
-    Every model has `embed`; a pretrained model also has `generate`. `PromoterModel` and `ChromatinModel` add
-    `predict`, `predict_regions` and `variant_effects`; `SequenceModel` adds `predict`.
+    Every model has `embed`; a pretrained model also has `generate` and `variant_effects`. `PromoterModel` and
+    `ChromatinModel` add `predict`, `predict_regions` and `variant_effects`; `SequenceModel` adds `predict`.
     """
 
     def generate(
@@ -65,13 +66,11 @@ class Model(model.LoadedModel):
         Parameters
         ----------
         number
-            Number of samples. A sample depends only on the other arguments and its index (from 0); on a CPU
-            it is identical for any number of samples.
+            Number of samples. A sample depends only on the other arguments and its index (on a CPU exactly).
         temperature
             Sampling temperature: below 1, likely tokens are sampled more often; above 1, less often.
         top_k, top_p
-            Sample only from the `top_k` likeliest tokens, or from the fewest tokens with total probability
-            `top_p`.
+            Sample only from the `top_k` likeliest tokens, or from the fewest with total probability `top_p`.
         rounds
             Number of iterations (masked-token models only; ignored by causal models).
         device
@@ -80,10 +79,9 @@ class Model(model.LoadedModel):
         Raises
         ------
         ModelError
-            The model is not a pretrained model, or its tokenizer is not a DNA tokenizer.
+            The model is not a pretrained model, or its tokenizer is not for DNA.
         UsageError
-            A number is out of range; a causal model is given a right flank; or the gap is longer than a
-            masked-token model can fill.
+            A number is out of range; a causal model is given a right flank; or the gap is too long to fill.
         DataError
             A flank contains a letter that is not a DNA base or IUPAC code.
 
@@ -105,8 +103,10 @@ class Model(model.LoadedModel):
     def variant_effects(
         self, variants: Variants, reference: Genome, *args: Any, **options: Any
     ) -> pd.DataFrame:
-        """Predict variant effects (promoter and chromatin models only; `ModelError` for any other model)."""
-        raise self._unfit("variant_effects", "promoter or chromatin")
+        """Predict variant effects; a pretrained model has the options of `masked_likelihood.log_ratios`."""
+        if self.task == "pretraining":
+            return log_ratios(self, variants, reference, *args, **options)
+        raise self._unfit("variant_effects", "promoter, chromatin or pretrained")
 
 
 @dataclass(frozen=True, repr=False)

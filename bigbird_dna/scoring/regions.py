@@ -85,6 +85,13 @@ class Fit:
                 f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
             )
 
+    def each(self, records: Iterable[VcfRecord]) -> Iterator[VcfRecord]:
+        """Yield the records; at the end, `DataError` if the reference has none of their contigs."""
+        for record in records:
+            self.find(record.contig)
+            yield record
+        self.check()
+
 
 @contextmanager
 def opened(reference: Genome, aliases: str | os.PathLike[str] | None = None) -> Iterator[Reference]:

@@ -27,6 +27,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import (
     OFFSET_SPAN,
     PREFIX,
+    Allele,
     Change,
     Note,
     VcfFile,
@@ -35,7 +36,7 @@ from bigbird_dna.genome.variants import (
     find_change,
     window_offsets,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
 from bigbird_dna.scoring.scan import growing_batches
 
@@ -49,8 +50,8 @@ _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 E = TypeVar("E")
 R = TypeVar("R")
 
-Place = Callable[[Iterable[str]], list[int]]
-"""Takes sequences to predict and returns the rows of their predictions."""
+Place = Callable[[Iterable[Any]], list[int]]
+"""Takes sequences to predict, or other inputs of a kind, and returns the rows of their predictions."""
 
 
 class ScoredRecord(NamedTuple, Generic[E]):
@@ -93,6 +94,10 @@ class EffectKind(Protocol[R, E]):
     ) -> tuple[tuple[str, ...], R | None]:
         """Return the notes of an allele, and the rows for `effect`; None: the allele is not scored."""
 
+    def is_valid(self, predicted: NDArray[np.float32]) -> bool:
+        """Return whether all predictions are possible: by default, whether they are probabilities."""
+        return bool(((predicted >= 0) & (predicted <= 1)).all())  # false for NaN too
+
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the part of the predictions that `effect` uses."""
         return predicted
@@ -112,7 +117,7 @@ def score_records(
     records: Iterable[VcfRecord],
     reference: Reference,
     kind: EffectKind[R, E],
-    predict: Predictor,
+    predict: Callable[[Sequence[Any]], NDArray[np.float32]],
     *,
     max_n: float = 0.25,
     batch_sequences: int | None = None,
@@ -127,16 +132,20 @@ def score_records(
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
-    rows: dict[str, int] = {}  # sequence → its row among the sequences predicted together
+    rows: dict[Any, int] = {}  # sequence → its row among the sequences predicted together
 
-    def place(sequences: Iterable[str]) -> list[int]:
+    def place(sequences: Iterable[Any]) -> list[int]:
         return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
 
-    def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
-        change = find_change(find_contig(record.contig), record.start, record.ref, alt, reference)
-        if isinstance(change, Note):
-            return (change,), None
+    def windows(change: Change) -> tuple[tuple[str, ...], R | None]:
         return kind.windows(change, reference, max_n, place)
+
+    def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
+        joint = record.joint.get(alt)
+        one = joint or Allele(record.start, record.ref, alt)
+        change = find_change(find_contig(record.contig), *one, reference)
+        notes, rows = ((change,), None) if isinstance(change, Note) else windows(change)
+        return (Note.PHASED, *notes) if joint else notes, rows
 
     def placed() -> Iterator[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]]:
         for record in records:
@@ -147,17 +156,21 @@ def score_records(
     for batch in growing_batches(placed(), itemgetter(2), first, most, _RECORDS):
         texts = list(rows)
         calls = (texts[start : start + most] for start in range(0, len(texts), most))
-        parts = [kind.values(_predicted(predict, sequences)) for sequences in calls]
+        parts = [kind.values(_predicted(kind, predict, sequences)) for sequences in calls]
         values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
         for record, alleles, _ in batch:
             yield ScoredRecord(record, tuple(kind.effect(notes, found, values) for notes, found in alleles))
         rows.clear()
 
 
-def _predicted(predict: Predictor, sequences: Sequence[str]) -> NDArray[np.float32]:
+def _predicted(
+    kind: EffectKind[Any, Any],
+    predict: Callable[[Sequence[Any]], NDArray[np.float32]],
+    sequences: Sequence[Any],
+) -> NDArray[np.float32]:
     values = predict(sequences)
     assert len(values) == len(sequences), f"{values.shape} predictions for {len(sequences)} sequences"
-    if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
+    if not kind.is_valid(values):
         raise ModelError("the model predicts values that are not probabilities: its weights are damaged")
     return values
 

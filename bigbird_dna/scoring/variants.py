@@ -1,4 +1,5 @@
-"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command `score-variants`.
+"""Effects of variants on tracks or promoters, or their likelihood: the command `score-variants`, which is
+`bigbird_dna.score_variants` in Python.
 
 The output is the input VCF with additional INFO keys, or a TSV table.
 """
@@ -18,20 +19,19 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import (
-    Keep,
-    Note,
-    VcfRecord,
-    contig_lines,
-    declared_assembly,
-    open_vcf,
-    scan_vcf,
-)
+from bigbird_dna.genome.variants import Keep, Note, contig_lines, declared_assembly, open_vcf, scan_vcf
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
+from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
+from bigbird_dna.scoring.masked_likelihood import (
+    CONTEXT,
+    LikelihoodEffects,
+    likelihood_effects,
+    masked_log_likelihoods,
+)
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
 from bigbird_dna.scoring.scorer import (
     InputCheck,
@@ -58,7 +58,8 @@ CHECKED_RECORDS = 100
 """Number of records after which a VCF of another assembly is recognized."""
 
 
-ScoringModel = LoadedPromoterModel | LoadedChromatinModel
+ScoringModel = LoadedModel
+"""A chromatin or promoter model, or a pretrained one."""
 
 
 class VariantCounts(NamedTuple):
@@ -88,6 +89,8 @@ def score_variants(
     aliases: Path | str | None = None,
     format: str | None = None,
     offsets: int | None = None,
+    context: int | None = None,
+    phased: str | None = None,
     stride: int | None = None,
     sites: Path | str | None = None,
     max_n: float = 0.25,
@@ -101,11 +104,14 @@ def score_variants(
 ) -> VariantCounts:
     """Write how the variants of a VCF change the probabilities of tracks, or of promoters (ALT minus REF).
 
+    With a pretrained model, write the log-ratio of the likelihoods of ALT and REF in their context
+    (`scoring.masked_likelihood`).
+
     Parameters
     ----------
     model, vcf, reference
-        A chromatin or promoter model, or its directory, or the file of a k-mer baseline (`.npz`); a VCF
-        (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA of the VCF.
+        A chromatin, promoter or pretrained model, or its directory, or the file of a k-mer baseline (`.npz`);
+        a VCF (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA of the VCF.
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
@@ -119,8 +125,13 @@ def score_variants(
     aliases
         File of alternative contig names, if the VCF uses other names (docs/files/reference.md).
     offsets
-        Chromatin models only: number of windows to average over, shifted within the length of a few tokens,
-        each on both strands; None: 4.
+        Chromatin and pretrained models only: number of windows to average over, shifted within the length of
+        a few tokens, each on both strands; None: 4.
+    context
+        Pretrained models only: number of bp on both sides of a change; None: 100.
+    phased
+        Sample of the VCF whose phased variants, at most 10 bp apart on the same haplotypes, are scored
+        together (`scoring.haplotypes`). None: records are independent.
     stride, sites
         Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a BED
         file of the positions to test, each the first base of its line on its strand. The position with the
@@ -138,10 +149,10 @@ def score_variants(
     UsageError, DataError, ModelError
         An argument is out of range, or an option does not apply to the model; a file cannot be read (the
         message names the line); the reference has none of the contigs of the records, of `contigs` or of
-        `regions`; the model is not a chromatin or promoter model, or its weights are damaged.
+        `regions`; the model is none of these, or causal, or its weights are damaged.
     """
     names = None if aliases is None else Path(aliases)
-    own = (tracks, contig_names(contigs), regions, names, offsets, stride, sites, prior)
+    own = (tracks, contig_names(contigs), regions, names, offsets, context, phased, stride, sites, prior)
     scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
@@ -180,6 +191,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     regions: Path | str | None
     aliases: Path | None
     offsets: int | None
+    context: int | None
+    phased: str | None
     stride: int | None
     sites: Path | str | None
     prior: float | None
@@ -192,19 +205,32 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             raise UsageError(f"{target.output}: BCF output is not supported; use .vcf.gz")
 
     def load(self, **computing: Any) -> tuple[ScoringModel, Predictor]:
-        """Chromatin models predict single strands here; calibration is applied to averaged probabilities."""
+        """Chromatin models predict single strands here; calibration is applied to averaged probabilities.
+
+        The predictor of a pretrained model takes masked tokens.
+        """
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
+        sites = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
         if isinstance(model, LoadedPromoterModel):
-            _refuse(model, "a promoter model", {"tracks": self.tracks, "offsets": self.offsets})
+            options = {"tracks": self.tracks, "offsets": self.offsets, "context": self.context}
+            _refuse(model, "a promoter model", options)
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: give at most one of them")
             return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
-        options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
-        _refuse(model, "a chromatin model", options)
-        self._on_tracks(model)
-        return model, partial(model.window_probabilities, both_strands=False, **computing)
+        if isinstance(model, LoadedChromatinModel):
+            _refuse(model, "a chromatin model", {**sites, "context": self.context})
+            self._on_tracks(model)
+            return model, partial(model.window_probabilities, both_strands=False, **computing)
+        _refuse(model, "a pretrained model", {"tracks": self.tracks, **sites})
+        _refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
+        self._on_likelihood(model)
+        return model, partial(masked_log_likelihoods, model, **computing)
+
+    def _on_likelihood(self, model: LoadedModel) -> LikelihoodEffects:
+        context = CONTEXT if self.context is None else self.context
+        return likelihood_effects(model, self.offsets or OFFSETS, context)
 
     def _on_tracks(self, model: LoadedChromatinModel) -> EffectKind[Any, Any]:
         return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
@@ -213,8 +239,12 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         self, model: ScoringModel, reference: Reference
     ) -> tuple[EffectKind[Any, Any], dict[str, object]]:
         """Return the kind of effects, and the options that affect it for this kind of model."""
+        offsets: dict[str, object] = {"--offsets": self.offsets or OFFSETS}
         if isinstance(model, LoadedChromatinModel):
-            return self._on_tracks(model), {"--offsets": self.offsets or OFFSETS}
+            return self._on_tracks(model), offsets
+        if not isinstance(model, LoadedPromoterModel):
+            likelihood = self._on_likelihood(model)
+            return likelihood, {**offsets, "--context": likelihood.context}
         stride, sites = int(self.stride or STRIDE), None
         own: dict[str, object] = {"--stride": stride}
         if self.sites is not None:
@@ -243,6 +273,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             origin = self.origin(model, target, self._options(reference, target, own))
             header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
+                phased = self.phased and sample_column(opened.column_line, self.phased, self.source_name)
 
                 def head(used: Iterable[str]) -> list[str]:
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
@@ -255,11 +286,12 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
                 def rows(predict: Predictor, numbers: range | None) -> Iterator[EffectLines]:
                     records, expected = opened.records, summary and summary.records
+                    if phased:
+                        records = with_haplotypes(records, phased, reference, fit.finder)
                     if numbers is not None:
                         records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
-                    effects = score_records(
-                        _fitting(records, fit), reference, kind, predict, max_n=self.max_n
-                    )
+                    fitting = fit.each(records)
+                    effects = score_records(fitting, reference, kind, predict, max_n=self.max_n)
                     matching = _same_assembly(effects, path, reference, opened.meta)
                     scored = progress(matching, "scoring", expected, "records")
                     if summary is None:
@@ -283,6 +315,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             "--tracks": self.tracks,
             "--contig": list(self.contigs),
             "--regions": self.regions,
+            "--phased": self.phased,
             "--format": target.format,
             **own,
             "--max-n": self.max_n,
@@ -324,9 +357,11 @@ def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
     if not isinstance(model, LoadedModel) and Path(model).suffix == ".npz":
         return read_kmer_model(Path(model))
     opened = model if isinstance(model, LoadedModel) else load(model)
-    if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
+    if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel) or opened.task == "pretraining":
         return opened
-    raise ModelError(f"{opened.name}: needs a chromatin or promoter model, found a {opened.task} model")
+    raise ModelError(
+        f"{opened.name}: needs a chromatin, promoter or pretrained model, found a {opened.task} model"
+    )
 
 
 def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
@@ -350,11 +385,3 @@ def _same_assembly(
                 f"use the reference of the assembly on which the variants were called{header}"
             )
         yield record
-
-
-def _fitting(records: Iterable[VcfRecord], fit: Fit) -> Iterator[VcfRecord]:
-    """Yield the records; at the end, `DataError` if the reference has none of their contigs."""
-    for record in records:
-        fit.find(record.contig)
-        yield record
-    fit.check()

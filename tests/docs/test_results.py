@@ -5,10 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from Bio.Seq import Seq
 
+from bigbird_dna.genome.annotation import read_transcripts
+from bigbird_dna.genome.sequence import reverse_complement
 from docs.generators import results
 from docs.generators.collect import collect, dumped
+from docs.generators.zero_shot import coding_variants
 from tests.conftest import REPOSITORY
+from tests.toys import random_dna
 
 STRICT = results.pages(results.STRICT)
 
@@ -79,3 +84,39 @@ def test_several_runs_are_shown_as_mean_and_range() -> None:
     assert results.filled("{auroc:.2~}", rows, {}) == "0.60 (0.50 to 0.70)"
     with pytest.raises(ValueError):
         results.filled("{auroc:.2}", [rows[0], rows[0]], {})
+
+
+@pytest.mark.parametrize("strand", "+-")
+def test_coding_variants_are_of_their_kind(tmp_path: Path, strand: str) -> None:
+    """Each, put into the contig, changes what Biopython translates as its kind says."""
+    turn = str if strand == "+" else reverse_complement
+    parts = ("ATGGCTTGG", f"GT{random_dna(31, 1)}AG", "TACCGAGCA")
+    contig = turn(random_dna(20, 2) + "".join(parts) + "TAA" + random_dna(20, 3))
+    ends = [(21, 29), (65, 73)] if strand == "+" else [(24, 32), (68, 76)]
+    path = tmp_path / "x.gtf"
+    path.write_text(
+        "".join(f'c\tx\tCDS\t{first}\t{last}\t.\t{strand}\t0\ttranscript_id "t";\n' for first, last in ends)
+    )
+    (transcript,) = read_transcripts(path)
+    kinds = dict[str, set[tuple[int, str]]]()
+    for one in coding_variants(transcript, contig):
+        assert contig[one.position] == one.ref != one.alt
+        edited = turn(contig[: one.position] + one.alt + contig[one.position + 1 :])
+        protein = str(Seq(edited[20:29] + edited[64:73]).translate())
+        intron = edited[29:64]
+        is_split = not (intron.startswith("GT") and intron.endswith("AG"))
+        found = {
+            "start": not protein.startswith("M"),
+            "stop": "*" in protein,
+            "synonymous": protein == "MAWYRA" and not is_split,
+            "splice": is_split,
+        }
+        assert [name for name, is_it in found.items() if is_it] == [one.kind]
+        kinds.setdefault(one.kind, set()).add((one.position, one.alt))
+    # TGG and TAC can become stops by two changes each, CGA by one; four bases of the intron by three.
+    assert {kind: len(changes) for kind, changes in kinds.items()} == {
+        "start": 9,
+        "stop": 5,
+        "synonymous": 3 + 1 + 4 + 3,
+        "splice": 12,
+    }

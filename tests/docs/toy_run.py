@@ -95,6 +95,6 @@ def _vcf() -> Iterator[str]:
     yield "##contig=<ID=demo6,length=60000>"
     for key in ("EFFECT", "TRACK", "CATEGORY"):
         yield f'##INFO=<ID={key},Number=1,Type=String,Description="{key}">'
-    yield "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
+    yield "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tSAMPLE"
     for position, ref, alt, effect in VARIANTS:
-        yield f"demo6\t{position}\t.\t{ref}\t{alt}\t.\tPASS\tEFFECT={effect};TRACK=ALFA;CATEGORY=any"
+        yield f"demo6\t{position}\t.\t{ref}\t{alt}\t.\tPASS\tEFFECT={effect};TRACK=ALFA;CATEGORY=any\tGT\t0|1"

@@ -66,9 +66,9 @@ def make_world(home: Path) -> World:
     run(world, "generate")
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
-    (world / "simulated/explained.fa").write_text(f">x\n{random_dna(20, 1)}\n")
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
+    (world / "simulated/short.fa").write_text(">a\nACGTTA\n")
     run(world, "experiment run windows", "experiment run data", "experiment run")
     run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
     run(world, "finetune-sequences --pretrained")

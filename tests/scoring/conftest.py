@@ -7,7 +7,7 @@ import pytest
 
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import NamedTrack, PretrainingSettings
+from bigbird_dna.model.settings import NamedTrack, PretrainingSettings, SequenceSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests import test_public_api as public
 from tests.toys import VCF, random_dna, random_model, small_encoder
@@ -15,6 +15,7 @@ from tests.toys import VCF, random_dna, random_model, small_encoder
 PROMOTER = public.PROMOTER.model_copy(update={"base_positions": True})
 TRACKS = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk"))
 CHROMATIN = public.CHROMATIN.model_copy(update={"tracks": TRACKS})
+SEQUENCES = SequenceSettings(kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1)
 RECORDS = {
     "long": random_dna(900, 2),
     "short": random_dna(45, 3),
@@ -29,13 +30,14 @@ SOME = [("long", 100, 130), ("long", 400, 640), ("gap", 0, 20), ("last", 200, 20
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models `promoter`, `other`, `chromatin`, `pretraining`; `genome.fa.gz`, `regions.bed`, `some.bed`,
-    `x.vcf`."""
+    """Models `promoter`, `other`, `chromatin`, `pretraining`, `sequences`; `genome.fa.gz`, `regions.bed`,
+    `some.bed`, `x.vcf`."""
     home = tmp_path_factory.mktemp("scorers")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 48)
     config = small_encoder(tokenizer.vocabulary, max_length=160)
     models = {"promoter": PROMOTER, "chromatin": CHROMATIN, "other": PROMOTER}
-    for seed, (name, settings) in enumerate({**models, "pretraining": PretrainingSettings()}.items()):
+    others = {"pretraining": PretrainingSettings(), "sequences": SEQUENCES}
+    for seed, (name, settings) in enumerate({**models, **others}.items()):
         save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=3), {}, {}, {})
     (home / "genome.fa").write_text("".join(f">{name}\n{text}\n" for name, text in RECORDS.items()))
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")

@@ -599,11 +599,10 @@ def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path)
 
     save(tmp_path / "pretrained", pretrained, {}, {}, {})
     loaded = bigbird_dna.load(tmp_path / "pretrained")
-    genome, bed, vcf = home / "genome.fa.gz", home / "regions.bed", home / "x.vcf"
+    genome, bed = home / "genome.fa.gz", home / "regions.bed"
     wrong = {
         "predict": lambda: loaded.predict("ACGT"),
         "predict_regions": lambda: loaded.predict_regions(bed, genome),
-        "variant_effects": lambda: loaded.variant_effects(vcf, genome),
     }
     for name, call in wrong.items():
         with fails(ModelError, loaded.path, name):
@@ -613,7 +612,6 @@ def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path)
         (bigbird_dna.score_promoters, chromatin, genome),
         (bigbird_dna.score_promoters, loaded, genome),
         (bigbird_dna.predict_tracks, promoter, bed, genome),
-        (bigbird_dna.score_variants, loaded, vcf, genome),
     ):
         with fails(ModelError):
             function(*arguments, tmp_path / "x")

@@ -71,6 +71,10 @@ CASES = {
         *(bigbird_dna.score_variants, "score-variants", "promoter", "x.vcf", EFFECTS),
         ({"stride": 60}, {**PLACES, "stride": 60}),
     ),
+    "likelihoods": Case(
+        *(bigbird_dna.score_variants, "score-variants", "pretraining", "x.vcf", EFFECTS),
+        ({"offsets": 1}, {**PLACES, "offsets": 2, "context": 30}),
+    ),
 }
 EVERY = [(name, format) for name, case in CASES.items() for format in case.files]
 
@@ -256,8 +260,13 @@ WRONG = {
         --tracks onee | --summary median | --center-fraction 1.5 | --format bigwig --tracks one |
         --format parquet | -o x.bw | --tracks x
     """,
-    "effects": "--format bed | -o x.bcf | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x",
-    "site effects": "--tracks one | --offsets 4 | --stride 0 | --stride 5 --tss x",
+    "effects": "--format bed | -o x.bcf | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x |"
+    "--context 50",
+    "site effects": "--tracks one | --offsets 4 | --stride 0 | --stride 5 --tss x | --context 50",
+    "likelihoods": """
+        --tracks one | --stride 5 | --tss x | --calibrated | --prior 0.1 --calibrated | --offsets 0 |
+        --offsets 42 | --context 20 | --context -5 | --context 100000 | -o x.bcf
+    """,
 }
 OPTIONS = [(name, option.strip()) for name in CASES for option in "|".join((ALWAYS, WRONG[name])).split("|")]
 
@@ -278,7 +287,7 @@ def test_files_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, name: 
     out.write_text("former")
     folder.mkdir()
     command, model, source, *reference = case.words(home)
-    other = "promoter" if case.command == "predict-tracks" else "pretraining"
+    other = {"predict-tracks": "promoter", "score-variants": "sequences"}.get(case.command, "pretraining")
     for wrong in ("none", "genome.fa", "", other):
         refused(run(command, home / wrong, source, *reference, "-o", out), 1, home / wrong)
     missing = [[command, model, tmp_path / "none", *reference], [command, model, folder, *reference]]
