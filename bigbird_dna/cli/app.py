@@ -26,7 +26,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
         "explain": "cli.explain.explain",
-        "dependency-map": "cli.predict.draw_dependencies",
+        "dependency-map": "cli.explain.draw_dependencies",
         "generate": "cli.predict.generate",
         "merge-shards": "cli.predict.merge_shards",
     },

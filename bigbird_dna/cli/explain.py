@@ -57,3 +57,40 @@ def explain(
 
     Example: bigbird-dna explain yeast-promoters promoters.bed --reference genome.fa.gz -o explained
     """
+
+
+def draw_dependencies(
+    model: Path = opt.MODEL_DIRECTORY,
+    regions: Path = argument("BED file of regions, or FASTA file of sequences; each also .gz."),
+    output: Path = opt.DIRECTORY,
+    reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
+    aliases: Path | None = opt.ALIASES,
+    context: int = option(100, "BP", "Bases on both sides of a region that the model also reads."),
+    offsets: int = option(2, "N", "Number of window offsets to average over."),
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Map how a substitution of each base changes the predictions of the others, under a pretrained model.
+
+    Writes CONTIG_START-END.npz and .svg for each region of at most 300 bp: the largest absolute change of
+    the log-odds of any base at the column's position, over the three substitutions at the row's position,
+    both strands and all offsets averaged.
+
+    Example: bigbird-dna dependency-map results/demo/models/pretrained regions.bed --reference genome.fa.gz
+    -o dependencies
+    """
+    from bigbird_dna.disk.directories import into_directory
+    from bigbird_dna.explanation.dependencies import dependency_maps
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.reporting.attention import save_dependency_figure
+    from bigbird_dna.scoring.models import load
+
+    options: dict[str, Any] = {"context": context, "offsets": offsets, "batch_size": batch_size}
+    with cpu_threads(threads), into_directory(output, [model, regions]) as directory:
+        for one in dependency_maps(
+            load(model), regions, reference, aliases=aliases, device=device, **options
+        ):
+            one.save(directory / f"{one.file_name}.npz")
+            path = directory / f"{one.file_name}.svg"
+            save_dependency_figure(one.matrix, one.sequence, one.start, path, title=one.name)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes, substitutions
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.promoter import view_cuts
@@ -100,7 +100,11 @@ def saturation_mutagenesis(
     bases between it and the nearer end of the window, so that the window's center stays in its place.
     """
     codes = base_codes(target.bases)
-    mutants = [*_substituted(target, codes), *(_deleted(target, codes) if deletions else ())]
+    changed = substitutions(target.window, range(target.first, target.last))
+    mutants = [
+        *((at - target.first, *new) for at, *new in changed),
+        *(_deleted(target, codes) if deletions else ()),
+    ]
     texts = [target.window, *(text for *_, text in mutants)]
     parts = [
         model.view_scores(texts[first : first + _AT_ONCE], views, batch_size=batch_size, device=device)
@@ -116,14 +120,6 @@ def saturation_mutagenesis(
 
 
 _Mutant = tuple[int, int, str]  # the number of the base, that of the new one or 4 for none, and the window
-
-
-def _substituted(target: ExplainedWindow, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
-    for place, code in enumerate(codes.tolist()):
-        at = target.first + place
-        for other, letter in enumerate(BASES):
-            if code not in (other, UNKNOWN):
-                yield place, other, f"{target.window[:at]}{letter}{target.window[at + 1 :]}"
 
 
 def _deleted(target: ExplainedWindow, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import ModelError
 from bigbird_dna.explanation.mutagenesis import Mutations
 from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement, substitutions
 from bigbird_dna.model.base_positions import BasePositions, BaseTerms
 from bigbird_dna.model.batching import View, bin_rows, bins_shown, centered_bins, pad, placed_rows
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -207,16 +207,6 @@ def _adding(values: Tensor, slots: Tensor) -> Callable[..., Tensor]:
     return hook
 
 
-def _substitutions(text: str, wanted: range) -> list[tuple[int, int, str]]:
-    """Place, number of the new base, and text, of each substitution of the bases `wanted`."""
-    return [
-        (place, number, f"{text[:place]}{letter}{text[place + 1 :]}")
-        for place in wanted
-        for number, letter in enumerate(BASES)
-        if text[place] in BASES and text[place] != letter
-    ]
-
-
 def _before_ensemble(
     adapter: OneHotModel, texts: list[str], x: Tensor, member: nn.Module, wanted: range
 ) -> Callable[..., Any]:
@@ -226,7 +216,7 @@ def _before_ensemble(
         wanted = range(max(wanted.start, middle - reach), min(wanted.stop, middle + reach))
     totals = []
     for text, row in zip(texts, x, strict=True):
-        mutants = _substitutions(text, wanted)
+        mutants = list(substitutions(text, wanted))
         before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
         changes = torch.zeros((x.shape[2], len(BASES), len(before)))
         for (place, other, _), value in zip(mutants, after, strict=True):
@@ -273,7 +263,7 @@ def _changed_tokens(adapter: OneHotModel, texts: list[str], slots: Tensor, wante
         return np.repeat(np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1).astype(np.int64)
 
     for number, (text, place) in enumerate(zip(texts, slots.numpy(), strict=True)):
-        mutants = _substitutions(text, wanted)
+        mutants = list(substitutions(text, wanted))
         encoded = tokenizer.split_batch([text, *(mutant for *_, mutant in mutants)], phase)
         before, *after = map(of_bases, encoded)
         share = (1 / np.bincount(place)[place]).astype(np.float32)

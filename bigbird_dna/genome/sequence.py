@@ -143,6 +143,15 @@ def reverse_complement(sequence: str) -> str:
     return sequence.translate(_COMPLEMENT)[::-1]
 
 
+def substitutions(text: str, places: Iterable[int]) -> Iterator[tuple[int, int, str]]:
+    """Yield each substitution of the bases at `places` of a text: place, number of the new base in A C G T,
+    and the new text; none of an N."""
+    for place in places:
+        for number, base in enumerate("ACGT"):
+            if text[place] not in ("N", base):
+                yield place, number, f"{text[:place]}{base}{text[place + 1 :]}"
+
+
 def fraction_n(sequence: str) -> float:
     """Return the fraction of N in a clean sequence; 0.0 for an empty one."""
     return sequence.count("N") / len(sequence) if sequence else 0.0

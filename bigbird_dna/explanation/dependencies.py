@@ -30,14 +30,14 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_whole
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, base_codes, reverse_complement
+from bigbird_dna.genome.sequence import Interval, base_codes, reverse_complement, substitutions
 from bigbird_dna.genome.variants import window_offsets
 from bigbird_dna.model.batching import Ids, run_rows
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.masked_likelihood import check_masked
-from bigbird_dna.scoring.regions import bed_rows, each_region
+from bigbird_dna.scoring.regions import placed_regions
 from bigbird_dna.scoring.variant_effects import LOWEST, check_offsets
 from bigbird_dna.tokens.interface import BASES, Tokenizer
 
@@ -130,19 +130,6 @@ def dependencies(logits: Logits) -> NDArray[np.float32]:
     return matrix
 
 
-def substituted(sequence: str) -> list[str]:
-    """Return the sequence, and then the three substitutions of each base, in the order of A, C, G, T."""
-    return [
-        sequence,
-        *(
-            sequence[:place] + base + sequence[place + 1 :]
-            for place, own in enumerate(sequence)
-            for base in BASES
-            if base != own
-        ),
-    ]
-
-
 def _records(path: Path) -> Iterator[_Given]:
     for chunk in stream_fasta(path, LONGEST + 1):
         if chunk.start:
@@ -152,12 +139,7 @@ def _records(path: Path) -> Iterator[_Given]:
 
 def _places(path: Path, reference: Path, aliases: Path | None, context: int) -> Iterator[_Given]:
     with Reference(reference, aliases) as genome:
-        for one in each_region(bed_rows(path, wrong=None), genome, path, needed=True):
-            if one.fault:
-                raise DataError(f"{path}: {one.name}: {one.fault.replace('_', ' ')} in {reference}")
-            if one.end - one.start > LONGEST:
-                size = f"{one.end - one.start:,} bp"
-                raise DataError(f"{path}: {one.name}: {size}; a dependency map needs 2 to {LONGEST} bp")
+        for one in placed_regions(path, genome, LONGEST):
             first, last = one.start - 2 * context, one.end + 2 * context
             text = genome.fetch(Interval(one.contig, first, last))
             own = text[2 * context : len(text) - 2 * context]
@@ -179,7 +161,10 @@ class _Predicted:
 
     def logits(self, given: _Given, offsets: Sequence[int]) -> Logits:
         """Return the logits (H, L, 4) of the bases of all sequences, means over strands and offsets."""
-        texts = substituted(given.sequence)
+        texts = [
+            given.sequence,
+            *(text for *_, text in substitutions(given.sequence, range(len(given.sequence)))),
+        ]
         total: Logits = np.zeros((len(texts), len(given.sequence), len(BASES)))
         reach = len(given.before) // 2
         for offset in offsets:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.explanation.dependencies import DependencyMap, dependency_maps
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import window_offsets
@@ -15,7 +16,6 @@ from bigbird_dna.model.directory import make_model, save
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.scoring.dependencies import DependencyMap, dependency_maps
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.cli.command import Run, refused
