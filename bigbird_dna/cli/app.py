@@ -21,6 +21,7 @@ PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Comma
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
         "score-promoters": "cli.predict.score_promoters",
+        "call-promoters": "cli.predict.call_promoters",
         "score-sequences": "cli.predict.score_sequences",
         "embed": "cli.predict.embed",
         "predict-tracks": "cli.predict.predict_tracks",
@@ -109,6 +110,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Calibrate, combine, extend and package trained models.",
         {
             "calibrate-promoter": "cli.exchange.calibrate_promoter",
+            "calibrate-calls": "cli.exchange.calibrate_calls",
             "calibrate-chromatin": "cli.exchange.calibrate_chromatin",
             "add-profile": "cli.exchange.add_profile",
             "ensemble": "cli.exchange.combine_models",

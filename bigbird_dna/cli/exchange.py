@@ -1,5 +1,6 @@
 """Commands that import, export, calibrate, extend, combine, compress, package and fetch models."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
+    from bigbird_dna.calibration.call_precision import CallPrecision
     from bigbird_dna.genome.profile import TrainingProfile
     from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.registry.change import Compacted
@@ -125,6 +127,57 @@ def calibrate_promoter(
     method. Commands that score output calibrated probabilities with --calibrated.
 
     Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
+    """
+
+
+def _rates(fitted: "CallPrecision", _: dict[str, Any]) -> Iterator[str]:
+    for rate in (0.1, 0.2, 0.5):
+        found = fitted.at_rate(rate)
+        if found is None:
+            yield f"--fdr {rate}: not reached"
+            continue
+        density = found.calls / fitted.megabases
+        yield f"--fdr {rate}: {found.calls:,} calls, {density:.3g} per Mb, recall {found.recall:.3f}"
+
+
+@runs("scoring.calls.calibrate_calls", choices=("method",), report=_rates)
+def calibrate_calls(
+    path: Path = opt.MODEL_DIRECTORY,
+    reference: Path = opt.REFERENCE,
+    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    contigs: list[str] | None = option(
+        None,
+        "NAME",
+        "Validation contig, on which the model was not trained; repeatable.",
+        "those of the model's calibration",
+        "--contig",
+    ),
+    output: Path | None = output(
+        None,
+        "MODEL_DIR",
+        "Copy of the model to write, with the expected precision.",
+        "calls.json in MODEL_DIR",
+    ),
+    stride: int = option(10, "BP", "Distance between windows.", least=1),
+    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=1),
+    within: int = option(100, "BP", "Largest distance of a correct call to its TSS.", least=1),
+    method: str = option(
+        "auto",
+        "auto|platt|isotonic",
+        "Map from scores to precision: platt (linear in log-odds), isotonic (any increasing curve), or auto: "
+        "isotonic from 1,000 correct and 1,000 other calls on, else platt.",
+    ),
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Fit the expected precision of a promoter model's calls on validation contigs, for call-promoters.
+
+    Scans the contigs on both strands, calls promoters, and compares the calls with annotated TSSs. A call is
+    correct if a TSS of its strand that no better call took is near. Time is that of score-promoters.
+
+    Example: bigbird-dna model calibrate-calls models/promoter-genomic --reference genome.fa.gz --promoters
+    promoters.tsv -o models/promoter-calls
     """
 
 
