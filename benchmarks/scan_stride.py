@@ -32,7 +32,7 @@ if __name__ == "__main__":  # run by its path: `benchmarks` isn't installed
 
 from benchmarks.machine import describe_machine, describe_software
 from benchmarks.page import three
-from bigbird_dna.calibration.calls import Integers, Points, Track, find_calls, match_tracks
+from bigbird_dna.calibration.calls import Integers, Points, Scan, Track, find_track_calls, match_tracks
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.errors import BigBirdDnaError, DataError
@@ -141,9 +141,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         model.window_probabilities(["A" * own.window] * 32, device=options.device)  # what comes but once
         for stride in sorted(options.strides, reverse=True):
             times, found = scan(model, path, contigs, stride, options.device)
-            calls = {
-                track: find_calls(windows, options.suppress, track[1]) for track, windows in found.items()
-            }
+            calls = find_track_calls(Scan(found, stride), options.suppress)
             row = {
                 "stride": stride,
                 "windows": sum(len(windows.scores) for windows in found.values()),

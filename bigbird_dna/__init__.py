@@ -1,8 +1,9 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
 `load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
-functions `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants` and `auc_report`
-write files like the commands of these names; `merge_shards` merges the shards that all but the last write.
+functions `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`
+and `auc_report` write files like the commands of these names; `merge_shards` merges the shards that all but
+the last write.
 
 The names below are imported on first use, so that commands import only what they need.
 """

@@ -182,6 +182,12 @@ def _with_meaning(write: Writer[Call]) -> Writer[Call]:
     )
 
 
+WRITERS = {
+    name: _with_meaning(write)
+    for name, write in table_writers(_table_row, lambda _: ROW_GROUP, has_score=True).items()
+}
+
+
 class CallWindows(PromoterScorer):
     """The windows whose scores are called; padding of a short record counts as N."""
 
@@ -196,10 +202,7 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
     command = "call-promoters"
     formats = CALL_FORMATS
     default_format = "bed"
-    writers = {
-        name: _with_meaning(write)
-        for name, write in table_writers(_table_row, lambda _: ROW_GROUP, has_score=True).items()
-    }
+    writers = WRITERS
     files = ()
 
     fdr: float
@@ -247,9 +250,11 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
 
             def windows_of(numbers: range) -> range:
                 """Return the numbers of the windows of some of the records."""
-                grid = {"window": model.settings.window, "stride": fitted.stride}
-                lengths = job.header.contigs
-                counts = [count_windows({name: lengths[name]}, **grid) for name in records()]
+                size, lengths = model.settings.window, job.header.contigs
+                counts = [
+                    count_windows({name: lengths[name]}, window=size, stride=fitted.stride)
+                    for name in records()
+                ]
                 return range(sum(counts[: numbers.start]), sum(counts[: numbers.stop]))
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[Call]:
@@ -337,21 +342,27 @@ def calibrate_calls(
     windows = CallWindows(model, reference, 0.25, False, stride, "both", chosen, None, None)
     target = Target(model.path, "bed", None, "float32")
     predict = calibrated_predictor(model, False, batch_size=batch_size, device=device)
-    with cpu_threads(threads), inference("float32", choose_device(device)):
-        with windows.open(model, target) as job:
-            scan = _read_scan(job.rows(predict, None), model.settings.upstream, stride)
+    computing = inference("float32", choose_device(device))
+    with cpu_threads(threads), computing, windows.open(model, target) as job:
+        scan = _read_scan(job.rows(predict, None), model.settings.upstream, stride)
     sites = sites_of(promoters, scan)
     if not any(map(len, sites.values())):
         raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
     calls = match_tracks(find_track_calls(scan, suppress), sites, within)
-    fitted_on = {"contigs": list(chosen), "promoters_sha256": checksum(promoters)}
-    sizes = {"stride": stride, "suppress": suppress, "within": within, "megabases": scan.megabases}
-    fitted = fit_calls(calls, **sizes, fitted_on=fitted_on, method=method)
+    fitted = fit_calls(
+        calls,
+        stride=stride,
+        suppress=suppress,
+        within=within,
+        megabases=scan.megabases,
+        fitted_on={"contigs": list(chosen), "promoters_sha256": checksum(promoters), "method": method},
+        method=method,
+    )
     if fitted is None:
         correct = int((calls.gaps >= 0).sum())
         raise DataError(
             f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(chosen)}, {correct:,} are within "
-            f"{within} bp of a TSS; the expected precision needs at least {LEAST} such calls, and {LEAST} others"
+            f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
         )
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
