@@ -3,7 +3,11 @@
 A calibrated probability of a window is not that of a call: a call is the highest score of many windows, and
 the prevalence of promoters in a genome is another than among validation windows. This map is therefore fitted
 to the calls of whole validation contigs, which have the genome's prevalence. A call is correct as defined in
-`calibration.calls`. The map is one of `calibration.maps`, which never decreases.
+`calibration.calls`. The map is one of `calibration.maps`, which never decreases: isotonic regression on the
+fractions of correct calls in groups of at least `GROUP` calls of similar scores. The few calls with the
+highest scores thus have the precision of a group, however many of them happen to be correct. A line on
+log-odds (Platt) is the map of few correct calls only: incomplete annotation limits the precision of the best
+calls, and a line has no such limit.
 
 Its interval is that of contigs resampled in blocks of 10 kb, with a map fitted to each resample. The expected
 false-discovery rate of a score is the mean of 1 - precision over the validation calls with at least this
@@ -21,11 +25,24 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from bigbird_dna.calibration.calls import MatchedCalls
-from bigbird_dna.calibration.maps import CalibrationMap, CalibrationPart, Floats, fit_map, log_odds, read_part
+from bigbird_dna.calibration.maps import (
+    LEAST,
+    LEAST_ISOTONIC,
+    CalibrationMap,
+    CalibrationPart,
+    Floats,
+    Isotonic,
+    fit_platt,
+    log_odds,
+    read_part,
+)
 from bigbird_dna.config import CalibrationMethod
 
 FILE = "calls.json"
 RESAMPLES = 200
+GROUP = 30
+"""Calls of the group with the highest scores, the smallest group."""
+_GROUPS = 20  # of which the sizes increase geometrically
 _POINTS = 400  # of the curves; ranks of calls increase geometrically
 _SEED = 1
 
@@ -85,10 +102,15 @@ class CallPrecision(CalibrationPart):
     def at_rate(self, fdr: float) -> CallRate | None:
         """Return the lowest score with an expected false-discovery rate of at most `fdr`; None: none has."""
         reached = int(np.searchsorted(self.expected_fdr, fdr, "right"))
-        if not reached:
-            return None
-        row = reached - 1
-        return CallRate(self.scores[row], self.expected_fdr[row], self.calls[row], self.found[row] / self.tss)
+        return self._at(reached - 1) if reached else None
+
+    def best(self) -> CallRate:
+        """Return the score with the largest F1 of precision and recall on the validation contigs."""
+        return self._at(int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax()))
+
+    def _at(self, row: int) -> CallRate:
+        recall = self.found[row] / self.tss
+        return CallRate(self.scores[row], self.expected_fdr[row], self.calls[row], recall)
 
 
 def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:
@@ -111,13 +133,13 @@ def fit_calls(
     None: fewer than `LEAST` of the calls are correct, or fewer are wrong. Other arguments are stored.
     """
     correct = calls.gaps >= 0
-    fitted = fit_map(correct, calls.scores, method)
+    fitted = _fit_precision(correct, calls.scores, method)
     if fitted is None:
         return None
     rows = _points(calls.scores)
     scores = calls.scores[rows]
     low, high = _interval(correct, calls, scores, method)
-    wrong = np.cumsum(1 - fitted.map(calls.scores))[rows] / (rows + 1)
+    wrong = np.cumsum(1 - fitted(calls.scores))[rows] / (rows + 1)
     return CallPrecision(
         fitted_on=dict(fitted_on),
         stride=stride,
@@ -125,7 +147,7 @@ def fit_calls(
         within=within,
         megabases=megabases,
         tss=len(calls.site_blocks),
-        map=fitted.map,
+        map=fitted,
         scores=tuple(scores.tolist()),
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
@@ -133,6 +155,29 @@ def fit_calls(
         calls=tuple((rows + 1).tolist()),
         found=tuple(np.cumsum(correct)[rows].tolist()),
     )
+
+
+def _fit_precision(
+    correct: NDArray[np.bool_], scores: Floats, method: CalibrationMethod
+) -> CalibrationMap | None:
+    """Return the map of calls (C,); None if fewer than `LEAST` are correct, or fewer are wrong."""
+    fewest = min(int(correct.sum()), int((~correct).sum()))
+    if fewest < LEAST:
+        return None
+    if method == "platt" or fewest < LEAST_ISOTONIC:
+        return fit_platt(correct, scores)
+    from sklearn.isotonic import IsotonicRegression
+
+    order = np.argsort(-scores, kind="stable")
+    ends = np.unique(np.geomspace(min(GROUP, len(order)), len(order), _GROUPS).astype(np.int64))
+    sizes = np.diff(ends, prepend=0)
+    scored, right = (
+        np.add.reduceat(one[order], ends - sizes) for one in (scores, correct.astype(np.float64))
+    )
+    # A rate is never 0 or 1.
+    model = IsotonicRegression().fit(scored / sizes, (right + 0.5) / (sizes + 1), sizes)
+    x, y = model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
+    return Isotonic(scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist()))
 
 
 def _points(scores: Floats) -> NDArray[np.int64]:
@@ -152,8 +197,8 @@ def _interval(
     found = []
     for _ in range(RESAMPLES):
         drawn = np.concatenate([groups[n] for n in generator.integers(len(groups), size=len(groups))])
-        fitted = fit_map(correct[drawn], calls.scores[drawn], method)
+        fitted = _fit_precision(correct[drawn], calls.scores[drawn], method)
         if fitted is not None:  # too few correct calls by chance
-            found.append(fitted.map(scores))
+            found.append(fitted(scores))
     low, high = np.percentile(found, [2.5, 97.5], axis=0) if found else np.zeros((2, len(scores)))
     return np.minimum.accumulate(low), np.minimum.accumulate(high if found else np.ones(len(scores)))

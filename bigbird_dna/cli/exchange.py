@@ -131,13 +131,15 @@ def calibrate_promoter(
 
 
 def _rates(fitted: "CallPrecision", _: dict[str, Any]) -> Iterator[str]:
-    for rate in (0.1, 0.2, 0.5):
-        found = fitted.at_rate(rate)
+    rates = {f"--fdr {rate}": fitted.at_rate(rate) for rate in (0.1, 0.2, 0.5)}
+    for name, found in {**rates, "largest F1": fitted.best()}.items():
         if found is None:
-            yield f"--fdr {rate}: not reached"
+            yield f"{name}: not reached"
             continue
-        density = found.calls / fitted.megabases
-        yield f"--fdr {rate}: {found.calls:,} calls, {density:.3g} per Mb, recall {found.recall:.3f}"
+        yield (
+            f"{name}: {found.calls:,} calls, {found.calls / fitted.megabases:.3g} per Mb, expected "
+            f"false-discovery rate {found.expected_fdr:.3f}, recall {found.recall:.3f}"
+        )
 
 
 @runs("scoring.calls.calibrate_calls", choices=("method",), report=_rates)
@@ -158,14 +160,14 @@ def calibrate_calls(
         "Copy of the model to write, with the expected precision.",
         "calls.json in MODEL_DIR",
     ),
-    stride: int = option(10, "BP", "Distance between windows.", least=1),
-    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=1),
-    within: int = option(100, "BP", "Largest distance of a correct call to its TSS.", least=1),
+    stride: int = option(10, "BP", "Distance between windows."),
+    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this."),
+    within: int = option(100, "BP", "Largest distance of a correct call to its TSS."),
     method: str = option(
         "auto",
         "auto|platt|isotonic",
-        "Map from scores to precision: platt (linear in log-odds), isotonic (any increasing curve), or auto: "
-        "isotonic from 1,000 correct and 1,000 other calls on, else platt.",
+        "Map from scores to precision: platt (linear in log-odds), isotonic (increasing curve of groups of "
+        "calls), or auto: isotonic. With fewer than 50 correct calls: platt.",
     ),
     batch_size: int = opt.batch_size(32),
     device: str = opt.DEVICE,

@@ -73,8 +73,11 @@ def call_promoters(
     format: str | None = option(
         None, "|".join(CALL_FORMATS), "Output format.", "from the extension of -o, or bed"
     ),
-    fdr: float = option(
-        0.5, "RATE", "Largest expected fraction of false calls among the calls; 1: all calls."
+    fdr: float | None = option(
+        None,
+        "RATE",
+        "Largest expected fraction of false calls among the calls; 1: all calls.",
+        "that of the largest F1 on the validation contigs",
     ),
     strand: str = option("both", "|".join(STRANDS), "Strands to scan."),
     contigs: list[str] | None = opt.CONTIGS,
@@ -87,7 +90,7 @@ def call_promoters(
     precision_low precision_high model_score. The score is 1,000 times the expected precision (probability);
     low and high are its 95 % interval; model_score is the highest window score. Calls are one base long.
 
-    Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz --fdr 0.5 -o calls.bed
+    Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz -o calls.bed
     """
 
 

@@ -84,7 +84,7 @@ def call_promoters(
     output: Path | str | None = None,
     *,
     format: str | None = None,
-    fdr: float = 0.5,
+    fdr: float | None = None,
     strand: str = "both",
     contigs: Sequence[str] | str = (),
     max_n: float = 0.25,
@@ -108,7 +108,8 @@ def call_promoters(
         bed, tsv or parquet; None: by the extension of `output`, or bed.
     fdr
         Largest expected fraction of false calls among the calls written: the mean of 1 - precision over the
-        validation calls with at least the lowest score written. 1: all calls.
+        validation calls with at least the lowest score written. 1: all calls. None: calls with at least the
+        score of the largest F1 of precision and recall on the validation contigs.
     strand
         "both", "+" or "-". Strands have no effect on one another.
     shard
@@ -205,12 +206,13 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
     writers = WRITERS
     files = ()
 
-    fdr: float
+    fdr: float | None
     strand: str
     contigs: tuple[str, ...]
 
     def check(self, target: Target) -> None:
-        check_fraction("fdr", self.fdr)
+        if self.fdr is not None:
+            check_fraction("fdr", self.fdr)
         check_fraction("max_n", self.max_n)
         check_choice("strand", self.strand, STRANDS)
 
@@ -221,6 +223,8 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
 
     def _least(self, precision: CallPrecision) -> float:
         """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
+        if self.fdr is None:
+            return precision.best().score
         if self.fdr == 1:
             return 0.0
         found = precision.at_rate(self.fdr)

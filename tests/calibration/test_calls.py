@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.calibration.call_precision import CallPrecision, fit_calls, read_call_precision
+from bigbird_dna.calibration.call_precision import GROUP, CallPrecision, fit_calls, read_call_precision
 from bigbird_dna.calibration.calls import (
     MatchedCalls,
     Points,
@@ -123,6 +123,22 @@ def test_calls_of_a_lower_rate_are_some_of_those_of_a_higher() -> None:
     for lower, higher in pairwise(reached):
         assert lower.score >= higher.score and lower.calls <= higher.calls and lower.recall <= higher.recall
         assert lower.expected_fdr <= higher.expected_fdr
+
+
+def test_the_best_score_has_the_largest_f1() -> None:
+    calls = planted(6)
+    best = fitted(calls).best()
+    counts, right = np.arange(1, len(calls.gaps) + 1), np.cumsum(calls.gaps >= 0)
+    f1 = 2 * right / (counts + len(calls.site_blocks))
+    assert f1[best.calls - 1] == pytest.approx(f1.max(), rel=0.02)
+    assert best.score == calls.scores[best.calls - 1]
+
+
+def test_the_few_best_calls_have_the_precision_of_a_group() -> None:
+    calls = planted(7)
+    lucky = calls._replace(gaps=np.where(np.arange(len(calls.gaps)) < 3, 0, calls.gaps))
+    expected = fitted(lucky)(lucky.scores[:GROUP])[0]
+    assert expected[0] == pytest.approx(expected[9], abs=0.03) and expected[0] < 0.99
 
 
 def test_too_few_calls_of_a_kind_have_no_map() -> None:
