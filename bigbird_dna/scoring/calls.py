@@ -30,6 +30,7 @@ from bigbird_dna.calibration.maps import LEAST, write_calibration
 from bigbird_dna.config import CalibrationMethod
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import (
     DataError,
     ModelError,
@@ -238,7 +239,7 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
     @contextmanager
     def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[Call]]:
         fitted, strands = call_precision_of(model), STRANDS[self.strand]
-        least = self._least(fitted)
+        least, fitted_in = self._least(fitted), Path(model.path or "", FILE)
         scanned = CallWindows(
             self.model, self.source, self.max_n, False, fitted.stride, self.strand, self.contigs, None, None
         )
@@ -273,7 +274,9 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
             header = OutputHeader(
                 self.origin(model, target, options), job.header.contigs, INTERVAL, {"precision": meaning}
             )
-            yield Job(header, job.content, lambda: len(records()), rows, job.counts)
+            yield Job(
+                header, lambda: job.content() | contents(fitted_in), lambda: len(records()), rows, job.counts
+            )
 
     def count(self, row: Call, counts: Counter[str]) -> None:
         counts["calls"] += 1
