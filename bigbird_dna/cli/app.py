@@ -86,6 +86,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "promoter-threshold": "cli.predict.choose_threshold",
             "test-bins": "cli.training.predict_bins",
             "scan": "cli.reports.report_scan",
+            "calls": "cli.exchange.report_calls",
             "variants": "cli.reports.report_variants",
             "samples": "cli.predict.report_samples",
             "nearest-fasta": "cli.homology.find_nearest",

@@ -292,7 +292,7 @@ def _call_precision(path: Path) -> None:
     _seal(path)
     found = read_call_precision(path)
     expected, low, high = found(np.linspace(0, 1, 11))
-    assert (0 <= low).all() and (low <= expected).all() and (expected <= high).all() and (high <= 1).all()
+    assert (low >= 0).all() and (low <= expected).all() and (expected <= high).all() and (high <= 1).all()
     assert (np.diff(expected) >= 0).all()
     chosen = [found.at_rate(rate) for rate in (0.0, 0.5, 1.0)]
     assert found.best().score in found.scores and (chosen[2] is None or chosen[2].calls > 0)
