@@ -80,7 +80,8 @@ def call_report(
     `fits` has the scans of validation contigs, of the same predictors and with the same stride. `annotation`
     (GFF3 or GTF) has the genes between which calls are counted separately. Other arguments and errors are
     those of `scan_report`. `UsageError`: a predictor is in one of `scans` and `fits` only. `DataError`: both
-    scans of a predictor have a contig in common, or too few calls to fit their precision.
+    scans of a predictor have a contig in common, or too few calls to fit their precision; no gene is on their
+    contigs.
     """
     if missing := sorted(set(scans) ^ set(fits)):
         raise UsageError(
@@ -90,6 +91,8 @@ def call_report(
     rows: list[tuple[Any, ...]] = []
     for name, path in scans.items():
         valid, held_out = read_scan(fits[name], upstream), read_scan(path, upstream)
+        if genes is not None and not genes.keys() & _contigs(held_out):
+            raise DataError(f"{annotation}: no gene on the contigs of {path}")
         if both := sorted(_contigs(valid) & _contigs(held_out)):
             raise DataError(f"{path}: contig {both[0]!r} is also in {fits[name]}; give other contigs")
         for distance in within:
