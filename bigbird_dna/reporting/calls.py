@@ -125,11 +125,17 @@ def _parts(scan: Scan) -> Iterator[tuple[str, Scan]]:
 
 def _fit(scan: Scan, promoters: Path, where: Path, suppress: int, within: int) -> CallPrecision:
     sites = sites_of(promoters, scan)
-    sizes = {"suppress": suppress, "within": within, "stride": scan.stride}
     fitted = None
     if any(map(len, sites.values())):
         calls = match_tracks(find_track_calls(scan, suppress), sites, within)
-        fitted = fit_calls(calls, **sizes, megabases=scan.megabases, fitted_on={})
+        fitted = fit_calls(
+            calls,
+            stride=scan.stride,
+            suppress=suppress,
+            within=within,
+            megabases=scan.megabases,
+            fitted_on={},
+        )
     if fitted is None:
         raise DataError(
             f"{where}: fewer than {LEAST} calls are within {within} bp of a TSS, or fewer are not: too few "
@@ -170,9 +176,8 @@ def _between_genes(
         free &= (before < 0) | (places >= bodies.ends[before])
     for strand in "+-":
         near = sites.get((track[0], strand), np.empty(0, np.int64))
-        first, last = (
-            np.searchsorted(near, places + gap, side) for gap, side in ((-within, "left"), (within, "right"))
-        )
+        first = np.searchsorted(near, places - within, "left")
+        last = np.searchsorted(near, places + within, "right")
         free &= first == last
     return free
 

@@ -243,7 +243,8 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
         scanned = CallWindows(
             self.model, self.source, self.max_n, False, fitted.stride, self.strand, self.contigs, None, None
         )
-        options = {"--format": target.format, "--fdr": self.fdr, "--strand": self.strand}
+        options: dict[str, object | None] = {"--format": target.format, "--fdr": self.fdr}
+        options |= {"--strand": self.strand}
         options |= {"--contig": list(self.contigs), "--max-n": self.max_n}
         meaning = f"probability of an annotated TSS of the strand within {fitted.within} bp, which no better "
         meaning += f"call took; calls are {fitted.suppress} bp apart, from windows every {fitted.stride} bp"
