@@ -215,7 +215,7 @@ def report_calls(
     ),
     suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=0),
 ) -> None:
-    """Check the expected precision of calls on held-out contigs, for models and baselines alike.
+    """Check the expected precision of calls on held-out contigs, for models and baselines.
 
     The expected precision of each predictor is fitted to its calls on validation contigs, as by model
     calibrate-calls. Writes calls.tsv and calls.svg: the expected and realized precision of the calls on

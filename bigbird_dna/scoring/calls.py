@@ -64,7 +64,7 @@ class CallCounts(NamedTuple):
     calls: int
 
 
-class Call(NamedTuple):
+class PromoterCall(NamedTuple):
     """A call at `position`, 0-based on the record's forward strand; `score` is the model's, uncalibrated.
 
     `precision` is the expected precision of calls with this score, with its 95 % interval.
@@ -170,14 +170,14 @@ def scan_calls(
         yield from ((contig, *one) for one in sorted(waiting))
 
 
-def _table_row(call: Call) -> TableRow:
+def _table_row(call: PromoterCall) -> TableRow:
     start, end = call.position, call.position + 1
     name = f"{call.contig}:{start}-{end}({call.strand})"
     values = np.array([call.low, call.high, call.score], np.float32)
     return TableRow(call.contig, start, end, name, call.precision, call.strand, ".", values)
 
 
-def _with_meaning(write: Writer[Call]) -> Writer[Call]:
+def _with_meaning(write: Writer[PromoterCall]) -> Writer[PromoterCall]:
     """Return a writer that also states what precision means, which shards keep in the header's `extra`."""
     return lambda path, rows, header: write(
         path, rows, header._replace(origin={**header.origin, "precision": header.extra["precision"]})
@@ -197,7 +197,7 @@ class CallWindows(PromoterScorer):
 
 
 @dataclass(frozen=True)
-class CallScorer(Scorer[LoadedPromoterModel, Call]):
+class CallScorer(Scorer[LoadedPromoterModel, PromoterCall]):
     """Calls along the records of a FASTA file; see `call_promoters`."""
 
     kind = "calls"
@@ -237,7 +237,7 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
         return found.score
 
     @contextmanager
-    def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[Call]]:
+    def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[PromoterCall]]:
         fitted, strands = call_precision_of(model), STRANDS[self.strand]
         least, fitted_in = self._least(fitted), Path(model.path or "", FILE)
         scanned = CallWindows(
@@ -263,14 +263,14 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
                 ]
                 return range(sum(counts[: numbers.start]), sum(counts[: numbers.stop]))
 
-            def rows(predict: Predictor, numbers: range | None) -> Iterator[Call]:
+            def rows(predict: Predictor, numbers: range | None) -> Iterator[PromoterCall]:
                 windows = job.rows(predict, None if numbers is None else windows_of(numbers))
                 counted = _counted(windows, job.counts)
                 sizes = {"upstream": model.settings.upstream, "suppress": fitted.suppress}
                 for contig, position, strand, score in scan_calls(counted, **sizes, strands=strands):
                     if score >= least:
                         expected = (float(value) for value in fitted(score))
-                        yield Call(contig, position, strand, score, *expected)
+                        yield PromoterCall(contig, position, strand, score, *expected)
 
             header = OutputHeader(
                 self.origin(model, target, options), job.header.contigs, INTERVAL, {"precision": meaning}
@@ -279,17 +279,17 @@ class CallScorer(Scorer[LoadedPromoterModel, Call]):
                 header, lambda: job.content() | contents(fitted_in), lambda: len(records()), rows, job.counts
             )
 
-    def count(self, row: Call, counts: Counter[str]) -> None:
+    def count(self, row: PromoterCall, counts: Counter[str]) -> None:
         counts["calls"] += 1
 
     @staticmethod
-    def lines(row: Call) -> Iterable[str]:
+    def lines(row: PromoterCall) -> Iterable[str]:
         return ("\t".join([row.contig, str(row.position), row.strand, *map(repr, row[3:])]),)
 
     @staticmethod
-    def parse(line: str, header: OutputHeader) -> Call:
+    def parse(line: str, header: OutputHeader) -> PromoterCall:
         contig, position, strand, *numbers = line.split("\t")
-        return Call(contig, int(position), cast(Strand, strand), *map(float, numbers))
+        return PromoterCall(contig, int(position), cast(Strand, strand), *map(float, numbers))
 
 
 def _counted(windows: Iterable[ScoredWindow], counts: Counter[str]) -> Iterator[ScoredWindow]:
@@ -340,9 +340,8 @@ def calibrate_calls(
         As for `score_promoters`; no contigs are given and the model's calibration has no list; the contigs
         have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong.
     """
-    check_at_least_one({"stride": stride, "batch_size": batch_size, "threads": threads})
-    for name, bases in {"suppress": suppress, "within": within}.items():
-        check_at_least_one({name: bases})
+    check_at_least_one({"stride": stride, "suppress": suppress, "within": within})
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
     found = find_target(path, output)
     model = load_promoter_model(found)
     assert model.path is not None
