@@ -154,7 +154,7 @@ def test_a_file_is_read_as_written_and_only_for_its_weights(tmp_path: Path) -> N
     write_calibration(path, precision, "abc")
     assert read_call_precision(path, "abc") == precision
     with fails(ModelError):
-        read_call_precision(path, "abd")
+        read_call_precision(path, "xyz")
     update_json(path, within=50)
     with fails(ModelError):
         read_call_precision(path, "abc")
