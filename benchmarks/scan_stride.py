@@ -32,6 +32,7 @@ if __name__ == "__main__":  # run by its path: `benchmarks` isn't installed
 
 from benchmarks.machine import describe_machine, describe_software
 from benchmarks.page import three
+from bigbird_dna.calibration.calls import Integers, Points, Scan, Track, find_track_calls, match_tracks
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.errors import BigBirdDnaError, DataError
@@ -39,12 +40,11 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.sequence import tss_position
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.reporting import result as style
-from bigbird_dna.reporting.scan import Integers, Points, Track, find_calls, match_tracks
-from bigbird_dna.reporting.score_track import tss_position
 from bigbird_dna.scoring.scan import BOTH_STRANDS, scan_promoters
 
 SETTINGS = ("strides", "distances", "suppress", "megabases", "views", "contig", "device", "threads")
@@ -141,7 +141,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         model.window_probabilities(["A" * own.window] * 32, device=options.device)  # what comes but once
         for stride in sorted(options.strides, reverse=True):
             times, found = scan(model, path, contigs, stride, options.device)
-            calls = {track: find_calls(windows, options.suppress) for track, windows in found.items()}
+            calls = find_track_calls(Scan(found, stride), options.suppress)
             row = {
                 "stride": stride,
                 "windows": sum(len(windows.scores) for windows in found.values()),

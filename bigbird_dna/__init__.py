@@ -1,8 +1,8 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
 `load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
-functions `score_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`, `explain` and
-`auc_report` write files like the commands of these names; `merge_shards` merges shards.
+functions `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`,
+`explain` and `auc_report` write files like the commands of these names; `merge_shards` merges shards.
 
 The names below are imported on first use, so that commands import only what they need.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bigbird_dna.explanation.one_hot import OneHotModel
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks import auc_report
+    from bigbird_dna.scoring.calls import call_promoters
     from bigbird_dna.scoring.embeddings import embed
     from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, SequenceModel, load
     from bigbird_dna.scoring.promoters import score_promoters
@@ -44,6 +45,7 @@ __all__ = [
     "__version__",
     "auc_report",
     "bigbird_attention",
+    "call_promoters",
     "embed",
     "explain",
     "load",
@@ -62,6 +64,7 @@ _NAMES = {
     "explanation.one_hot": "OneHotModel",
     "model.encoder": "Encoder",
     "reporting.tracks": "auc_report",
+    "scoring.calls": "call_promoters",
     "scoring.embeddings": "embed",
     "scoring.models": "ChromatinModel Model PromoterModel SequenceModel load",
     "scoring.promoters": "score_promoters",

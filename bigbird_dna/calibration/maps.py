@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,9 @@ class CalibrationPart(BaseModel):
     """Base class of the objects in `calibration.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+P = TypeVar("P", bound=CalibrationPart)
 
 
 class Platt(CalibrationPart):
@@ -322,14 +325,19 @@ class Calibration(CalibrationPart):
         return shifted
 
 
-def write_calibration(path: Path, calibration: Calibration, weights_sha256: str) -> None:
-    """Write `calibration.json` atomically, for a model whose weights file has this checksum."""
+def write_calibration(path: Path, calibration: CalibrationPart, weights_sha256: str) -> None:
+    """Write `calibration.json` or `calls.json` atomically, for weights with this checksum."""
     content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
     write_json(path, {**content, _OWN: own_digest(content)})
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
     """Read `calibration.json`, which must match the weights; `ModelError` names the fault."""
+    return read_part(path, Calibration, weights_sha256)
+
+
+def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P:
+    """Read a file of `write_calibration` as its kind; errors as in `read_calibration`."""
     content = read_object(path, _LARGEST_FILE)
     if content.get("format") != FORMAT:
         found_format = shortened(repr(content.get("format")))
@@ -351,7 +359,7 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
         )
     content.pop(_WEIGHTS, None)
     try:
-        return Calibration.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])

@@ -21,6 +21,7 @@ PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Comma
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
         "score-promoters": "cli.predict.score_promoters",
+        "call-promoters": "cli.predict.call_promoters",
         "score-sequences": "cli.predict.score_sequences",
         "embed": "cli.predict.embed",
         "predict-tracks": "cli.predict.predict_tracks",
@@ -87,6 +88,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "promoter-threshold": "cli.predict.choose_threshold",
             "test-bins": "cli.training.predict_bins",
             "scan": "cli.reports.report_scan",
+            "calls": "cli.exchange.report_calls",
             "variants": "cli.reports.report_variants",
             "samples": "cli.predict.report_samples",
             "nearest-fasta": "cli.homology.find_nearest",
@@ -111,6 +113,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Calibrate, combine, extend and package trained models.",
         {
             "calibrate-promoter": "cli.exchange.calibrate_promoter",
+            "calibrate-calls": "cli.exchange.calibrate_calls",
             "calibrate-chromatin": "cli.exchange.calibrate_chromatin",
             "add-profile": "cli.exchange.add_profile",
             "ensemble": "cli.exchange.combine_models",

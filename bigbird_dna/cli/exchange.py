@@ -1,5 +1,6 @@
-"""Commands that import, export, calibrate, extend, combine, compress, package and fetch models."""
+"""Commands that import, export, calibrate and check, extend, combine, compress, package and fetch models."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from bigbird_dna.calibration.call_precision import CallPrecision
     from bigbird_dna.genome.profile import TrainingProfile
     from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.registry.change import Compacted
@@ -125,6 +129,101 @@ def calibrate_promoter(
     method. Commands that score output calibrated probabilities with --calibrated.
 
     Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
+    """
+
+
+def _rates(fitted: "CallPrecision", _: dict[str, Any]) -> Iterator[str]:
+    rates = {f"--fdr {rate}": fitted.at_rate(rate) for rate in (0.1, 0.2, 0.5)}
+    for name, found in {**rates, "largest F1": fitted.best()}.items():
+        if found is None:
+            yield f"{name}: not reached"
+            continue
+        yield (
+            f"{name}: {found.calls:,} calls, {found.calls / fitted.megabases:.3g} per Mb, expected "
+            f"false-discovery rate {found.expected_fdr:.3f}, recall {found.recall:.3f}"
+        )
+
+
+@runs("scoring.calls.calibrate_calls", choices=("method",), report=_rates)
+def calibrate_calls(
+    path: Path = opt.MODEL_DIRECTORY,
+    reference: Path = opt.REFERENCE,
+    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    contigs: list[str] | None = option(
+        None,
+        "NAME",
+        "Validation contig, on which the model was not trained; repeatable.",
+        "those of the model's calibration",
+        "--contig",
+    ),
+    output: Path | None = output(
+        None,
+        "MODEL_DIR",
+        "Copy of the model to write, with the expected precision.",
+        "calls.json in MODEL_DIR",
+    ),
+    stride: int = option(10, "BP", "Distance between windows."),
+    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this."),
+    within: int = option(100, "BP", "Largest distance of a correct call to its TSS."),
+    method: str = option(
+        "auto",
+        "auto|platt|isotonic",
+        "Map from scores to precision: platt (linear in log-odds), isotonic (increasing curve of groups of "
+        "calls), or auto: isotonic. With fewer than 50 correct calls: platt.",
+    ),
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Fit the expected precision of a promoter model's calls on validation contigs, for call-promoters.
+
+    Scans the contigs on both strands, calls promoters, and compares the calls with annotated TSSs. A call is
+    correct if a TSS of its strand that no better call took is near. Time is that of score-promoters.
+
+    Example: bigbird-dna model calibrate-calls models/promoter-genomic --reference genome.fa.gz --promoters
+    promoters.tsv -o models/promoter-calls
+    """
+
+
+def _checked(table: "DataFrame", _: dict[str, Any]) -> Iterator[str]:
+    from bigbird_dna.reporting.calls import ALL
+    from bigbird_dna.reporting.scan import BEST_F1
+
+    for row in table[(table["selection"] == BEST_F1) & (table["contig"] == ALL)].to_dict("records"):
+        yield (
+            f"{row['predictor']}, within {row['within']:,} bp: {row['calls']:,} calls, expected precision "
+            f"{row['expected_precision']:.3f}, realized {row['precision']:.3f}, recall {row['recall']:.3f}"
+        )
+
+
+@runs("reporting.calls.call_report", named=("fits", "scans"), report=_checked)
+def report_calls(
+    scans: list[str] = option(
+        ..., "NAME=FILE", "Table of score-promoters of held-out contigs; repeatable.", "", "--scores"
+    ),
+    fits: list[str] = option(
+        ..., "NAME=FILE", "The same of validation contigs, for the expected precision.", "", "--fit"
+    ),
+    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    output: Path = opt.DIRECTORY,
+    upstream: int = option(..., "BP", "Bases before the TSS in a window of the model.", least=0),
+    annotation: Path | None = option(
+        None, "FILE", "Genes (GFF3 or GTF); calls between genes are counted separately.", "none"
+    ),
+    within: list[int] | None = option(
+        None, "BP", "Largest distance of a correct call to its TSS; repeatable.", "50, 100 and 500", least=0
+    ),
+    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=0),
+) -> None:
+    """Check the expected precision of calls on held-out contigs, for models and baselines.
+
+    The expected precision of each predictor is fitted to its calls on validation contigs, as by model
+    calibrate-calls. Writes calls.tsv and calls.svg: the expected and realized precision of the calls on
+    held-out contigs, with 95 % intervals, at validation thresholds and in bins of expected precision; calls
+    per Mb, recall, and wrong calls between genes, which may be promoters missing in the annotation.
+
+    Example: bigbird-dna evaluate calls --fit model=valid.tsv --scores model=test.tsv --promoters
+    promoters.tsv --upstream 300 -o report
     """
 
 

@@ -8,6 +8,7 @@ from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, runs
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.scoring.formats import (
+    CALL_FORMATS,
     EMBEDDING_FORMATS,
     SCORE_FORMATS,
     SEQUENCE_FORMATS,
@@ -17,6 +18,7 @@ from bigbird_dna.scoring.formats import (
 )
 
 if TYPE_CHECKING:
+    from bigbird_dna.scoring.calls import CallCounts
     from bigbird_dna.scoring.embeddings import EmbeddingCounts
     from bigbird_dna.scoring.promoters import ScanCounts
     from bigbird_dna.scoring.sequences import SequenceCounts
@@ -56,6 +58,39 @@ def score_promoters(
     bigWig only the signal inside the regions.
 
     Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz -o scores.bed
+    """
+
+
+def _called(counts: "CallCounts", given: dict[str, Any]) -> Iterator[str]:
+    yield f"{counts.calls:,} calls from {counts.scored:,} scores along {counts.records:,} records"
+
+
+@runs("scoring.calls.call_promoters", report=_called, also=opt.scoring(32, "calibrated", "prior"))
+def call_promoters(
+    model: Path = opt.MODEL_DIRECTORY,
+    fasta: Path = argument("FASTA file, plain, gzip or bgzip; - reads standard input."),
+    output: Path | None = opt.RESULT_FILE,
+    format: str | None = option(
+        None, "|".join(CALL_FORMATS), "Output format.", "from the extension of -o, or bed"
+    ),
+    fdr: float | None = option(
+        None,
+        "RATE",
+        "Largest expected fraction of false calls among the calls; 1: all calls.",
+        "that of the largest F1 on the validation contigs",
+    ),
+    strand: str = option("both", "|".join(STRANDS), "Strands to scan."),
+    contigs: list[str] | None = opt.CONTIGS,
+) -> None:
+    """Call promoters along every record of a FASTA file: the TSS, its strand, and its expected precision.
+
+    On each strand, the highest window score is a call and silences windows near it; then the highest that is
+    left. Expected precision is the probability that an annotated TSS is near, fitted to whole validation
+    contigs by model calibrate-calls. BED columns: #contig start end name score strand probability note
+    precision_low precision_high model_score. The score is 1,000 times the expected precision (probability);
+    low and high are its 95 % interval; model_score is the highest window score. Calls are one base long.
+
+    Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz -o calls.bed
     """
 
 
@@ -277,10 +312,10 @@ def merge_shards(
 ) -> None:
     """Merge the shards of a job run with --shard to the bytes that the whole job would have written.
 
-    Shards are files of score-promoters, score-sequences, embed, predict-tracks, score-variants, evaluate
-    test-bins and prepare chromatin. The output has the format that the shards were made for (their --format).
-    Shards of different jobs (another model, reference, option or number of shards) are an error, as are
-    missing and repeated shards.
+    Shards are files of score-promoters, call-promoters, score-sequences, embed, predict-tracks,
+    score-variants, evaluate test-bins and prepare chromatin. The output has the format that the shards were
+    made for (their --format). Shards of different jobs (another model, reference, option or number of shards)
+    are an error, as are missing and repeated shards.
 
     Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
     """

@@ -53,6 +53,7 @@ class RunPaths:
     labeled_bins = _Place("chromatin/labeled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
+    calling_promoters = _Place("models/call-promoters")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     chromatin_dyads = _Place("chromatin/dyads.npy")

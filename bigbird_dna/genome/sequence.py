@@ -309,6 +309,11 @@ def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
     return [Interval(contig, 0, length) for contig, length in lengths.items()]
 
 
+def tss_position(start: int, end: int, strand: str, upstream: int) -> int:
+    """Return the 0-based position of the TSS of a window, `upstream` bp from its 5' end."""
+    return start + upstream if strand == "+" else end - 1 - upstream
+
+
 def window_around(locus: Locus, upstream: int, downstream: int) -> Interval:
     """Return the window of `upstream` bp before a locus and `downstream` bp from the locus on, inclusive.
 

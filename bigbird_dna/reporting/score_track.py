@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.sequence import Locus, tss_position
 from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, VERMILION, panels, save_figure
 
@@ -72,11 +72,6 @@ def scored_windows(path: Path) -> Iterator[ScoredRow]:
         if not 0 <= row.start < row.end < _LONGEST:
             raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
         yield row
-
-
-def tss_position(start: int, end: int, strand: str, upstream: int) -> int:
-    """Return the 0-based position of the TSS of a window, `upstream` bp from its 5' end."""
-    return start + upstream if strand == "+" else end - 1 - upstream
 
 
 def read_score_track(

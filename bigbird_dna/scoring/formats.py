@@ -44,6 +44,7 @@ SCORE_FORMATS: Formats = {
     "parquet": (".parquet",),
 }
 TRACK_FORMATS: Formats = {name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"}
+CALL_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")}
 SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
 EMBEDDING_FORMATS: Formats = {"parquet": (".parquet",), "npy": (".npy",), "h5ad": (".h5ad",)}
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}

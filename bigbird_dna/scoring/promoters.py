@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from bigbird_dna.genome.sequence import (
     centered_tiles,
     fraction_n,
     inside,
+    tss_position,
     window_around,
 )
 from bigbird_dna.model.chromatin import Predictor
@@ -177,6 +178,8 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     formats = SCORE_FORMATS
     writers = WRITERS
     files = ("regions",)
+    omits_short: ClassVar[bool] = False
+    """Whether no format lists records with too much padding, as signal formats."""
 
     stride: int
     strand: str
@@ -197,7 +200,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     @contextmanager
     def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:
         settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
-        is_signal = target.format in SIGNALS
+        is_signal = self.omits_short or target.format in SIGNALS
         streams = target.is_live and not self.contigs and self.regions is None
         check = partial(check_contig, format=target.format, where=self.source_name)
         with readable(self.source) as path:
@@ -251,7 +254,8 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
         """
         asked = [length for contig, length in contigs.items() if places is None or places.on(contig)]
         short = sum((window - length) / window > self.max_n for length in asked)
-        what = f"{format} omits them" if format in SIGNALS else "their scores are unreliable"
+        omitted = self.omits_short or format in SIGNALS
+        what = f"{format} omits them" if omitted else "their scores are unreliable"
         if short:
             log(
                 f"warning: {short:,} records are so short that more than {self.max_n:g} of their window is "
@@ -364,5 +368,5 @@ def _best_windows(
             yield RegionScore(None, None, None, note)
             continue
         best = max(scored, key=lambda window: scored[window])  # ties go to the first window
-        site = best.start + upstream if best.strand == "+" else best.end - 1 - upstream
+        site = tss_position(best.start, best.end, best.strand, upstream)
         yield RegionScore(scored[best], site, best.strand, note)

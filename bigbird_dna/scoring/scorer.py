@@ -52,6 +52,7 @@ _REFERENCE_BASES = 500_000  # of a reference that are compared with the training
 
 _MERGED = {
     "scored windows": ("scoring.promoters", "PromoterScorer"),
+    "calls": ("scoring.calls", "CallScorer"),
     "scored sequences": ("scoring.sequences", "SequenceScorer"),
     "embedded sequences": ("scoring.embeddings", "EmbeddingScorer"),
     "predicted regions": ("scoring.tracks", "TrackScorer"),
@@ -328,9 +329,9 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     Parameters
     ----------
     shards
-        Files written by `score_promoters`, `score_sequences`, `embed`, `predict_tracks` or `score_variants`
-        with `shard`, or by the commands `evaluate test-bins` and `prepare chromatin` with `--shard`: all of a
-        job.
+        Files written by `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks` or
+        `score_variants` with `shard`, or by the commands `evaluate test-bins` and `prepare chromatin` with
+        `--shard`: all of a job.
     output
         File to write atomically, in the format of the shards; for `score_variants`, with its index. None or
         "-": standard output (text only). For `prepare chromatin`, a directory.

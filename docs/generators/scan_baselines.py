@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--contig", action="append", required=True)
     parser.add_argument("--negative-set", default="genomic")
     parser.add_argument("--stride", type=int, default=10)
+    parser.add_argument("--bases", type=int, help="only so many bases from the start of each contig")
     parser.add_argument("--prior", type=float, default=0.002, help="fraction of promoters among the windows")
     given = parser.parse_args()
     config, genome = load_config(given.config), Reference(given.results / "genome/reference.fa.gz")
@@ -49,7 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
         fasta = Path(home, "contigs.fa.gz")
         known = scan_fasta(genome.path)
-        lengths = {name: known[name] for name in given.contig}
+        lengths = {name: min(known[name], given.bases or known[name]) for name in given.contig}
         write_fasta(fasta, [(name, genome.fetch(Interval(name, 0, lengths[name], "+"))) for name in lengths])
         file.write("#" + "\t".join(COLUMNS) + "\n")
         for one in scan_promoters(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.scan_stride import draw, evaluate, main, page, scan
+from bigbird_dna.calibration.calls import find_calls
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.model.directory import load_promoter_model, save
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.reporting.scan import find_calls
 from tests.conftest import REPOSITORY
 from tests.reporting.test_scan import SEEDS, STRANDS, plain_counts, plain_matches, random_points
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer

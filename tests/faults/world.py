@@ -54,7 +54,7 @@ def make_world(home: Path) -> World:
     run(world, "prepare promoter-windows", "pretrain", "finetune-promoter", "prepare chromatin")
     run(world, "finetune-chromatin")
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
-    run(world, "model calibrate-promoter")
+    run(world, "model calibrate-promoter", "model calibrate-calls")
     run(
         world,
         "evaluate test-bins --write-labels",
@@ -116,6 +116,7 @@ class Command(NamedTuple):
 
 FORMATS = {
     "score-promoters": ("tsv", "bed", "bedgraph", "bigwig", "parquet"),
+    "call-promoters": ("bed", "tsv", "parquet"),
     "score-sequences": ("tsv", "parquet"),
     "embed": ("parquet", "npy"),
     "score-variants": ("vcf", "tsv"),

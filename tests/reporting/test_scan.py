@@ -8,19 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.sequence import Locus, Strand, window_around
-from bigbird_dna.reporting.scan import (
-    BEST_F1,
+from bigbird_dna.calibration.calls import (
     Points,
     find_calls,
+    find_track_calls,
     match_calls,
     match_tracks,
-    read_scan,
-    scan_report,
     sites_of,
 )
-from bigbird_dna.reporting.score_track import tss_position
+from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
+from bigbird_dna.reporting.scan import BEST_F1, read_scan, scan_report
 from tests.cli.command import invoke
 
 SEEDS = range(20)
@@ -150,7 +148,7 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
     scan = read_scan(home / "scores.tsv", UPSTREAM)
     sites = sites_of(home / "promoters.tsv", scan)
     assert scan.stride == 50 and scan.megabases == pytest.approx(0.2, abs=0.001)
-    calls = {track: find_calls(windows, 200) for track, windows in scan.windows.items()}
+    calls = find_track_calls(scan, 200)
     for distance in (20, 300):
         near = [
             (abs(sites[track][:, None] - found.positions) <= distance).any(axis=0)

@@ -451,6 +451,14 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
 
 
+def test_the_precision_of_calls_is_fitted_on_request(tmp_path: Path) -> None:
+    target = "results/demo/models/call-promoters"
+    text = dry_run(tmp_path, target, *overlay(tmp_path, {"example_scan": {"negative_set": "permuted"}}))
+    found = jobs(text)
+    assert found["model_calibrate_calls"] == found["finetune_promoter"] == 1 and "report_run" not in found
+    assert "model calibrate-calls results/demo/models/promoter-permuted --reference " in text
+
+
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     """The minimal configuration with an alias file: every command that resolves names of contigs has it."""
     local = tmp_path / "my data"

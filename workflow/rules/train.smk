@@ -250,3 +250,27 @@ rule model_calibrate_chromatin:
         "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
+
+
+if HAS_TSS:
+
+    # Only made on request, with `snakemake RESULTS/models/call-promoters`: it scans the validation contigs.
+    rule model_calibrate_calls:
+        input:
+            **GENOME,
+            model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
+            promoters=PATHS.promoters,
+        output:
+            directory(PATHS.calling_promoters),
+        log:
+            PATHS.log("model-calibrate-calls"),
+        benchmark:
+            PATHS.benchmark("model-calibrate-calls")
+        resources:
+            **job(16000, 1440, gpu=1),
+        params:
+            device=device,
+        shell:
+            "bigbird-dna model calibrate-calls {input.model:q} --reference {input.reference:q}"
+            " --promoters {input.promoters:q} -o {output:q} --threads {threads}"
+            " --device {params.device:q} > {log:q} 2>&1"

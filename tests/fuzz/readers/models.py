@@ -19,6 +19,7 @@ import torch
 from safetensors import torch as safetensors
 from torch import nn
 
+from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import own_digest, read_calibration
 from bigbird_dna.config import FinetuningConfig, OptimizerConfig
 from bigbird_dna.disk.native_library import DIGEST, LIBRARY, open_kept
@@ -266,19 +267,35 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
     return read
 
 
-def _calibration(path: Path) -> None:
-    """A calibration with the checksum that it should have."""
+def _seal(path: Path) -> None:
+    """Give a calibration the checksum that it should have."""
     try:
         content = json.loads(path.read_bytes())
         content.pop("sha256", None)
         path.write_text(json.dumps({**content, "sha256": own_digest(content)}))
     except (ValueError, AttributeError, TypeError, RecursionError):
         pass
+
+
+def _calibration(path: Path) -> None:
+    """A calibration with the checksum that it should have."""
+    _seal(path)
     found = read_calibration(path)
     values = np.linspace(0, 1, 11, dtype=np.float32)[:, None].repeat(len(found.tracks), 1)
     calibrated = found(values[:, 0] if found.tracks[0].track is None else values)
     # What was accepted keeps the order, and gives probabilities.
     assert ((calibrated >= 0) & (calibrated <= 1)).all() and (np.diff(calibrated, axis=0) >= 0).all()
+
+
+def _call_precision(path: Path) -> None:
+    """What was accepted has probabilities in their intervals, which do not fall."""
+    _seal(path)
+    found = read_call_precision(path)
+    expected, low, high = found(np.linspace(0, 1, 11))
+    assert (low >= 0).all() and (low <= expected).all() and (expected <= high).all() and (high <= 1).all()
+    assert (np.diff(expected) >= 0).all()
+    chosen = [found.at_rate(rate) for rate in (0.0, 0.5, 1.0)]
+    assert found.best().score in found.scores and (chosen[2] is None or chosen[2].calls > 0)
 
 
 @functools.cache
@@ -423,6 +440,7 @@ READERS = [
         for name, file in {"config": CONFIG, "weights": WEIGHTS, "record": RECORD}.items()
     ),
     Reader("calibration", ".json", _calibration),
+    Reader("call-precision", ".json", _call_precision),
     member("training-profile", _profile, PROFILE, _training_profile),
     Reader("adapter", ".safetensors", _apply, _adapter_files),
     *(

@@ -1,0 +1,204 @@
+"""The expected precision of calls: a map from a call's score to the probability that the call is correct.
+
+A calibrated probability of a window is not that of a call: a call is the highest score of many windows, and
+the prevalence of promoters in a genome is another than among validation windows. This map is therefore fitted
+to the calls of whole validation contigs, which have the genome's prevalence. A call is correct as defined in
+`calibration.calls`. The map is one of `calibration.maps`, which never decreases: isotonic regression on the
+fractions of correct calls in groups of at least `GROUP` calls of similar scores. The few calls with the
+highest scores thus have the precision of a group, however many of them happen to be correct. A line on
+log-odds (Platt) is the map of few correct calls only: incomplete annotation limits the precision of the best
+calls, and a line has no such limit.
+
+Its interval is that of contigs resampled in blocks of 10 kb, with a map fitted to each resample. The expected
+false-discovery rate of a score is the mean of 1 - precision over the validation calls with at least this
+score. It never decreases as the score falls, so that a rate is one threshold, known before any scan.
+
+`calls.json` in a model's directory is bound to the weights like `calibration.json`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+
+from bigbird_dna.calibration.calls import MatchedCalls
+from bigbird_dna.calibration.maps import (
+    LEAST,
+    LEAST_ISOTONIC,
+    CalibrationMap,
+    CalibrationPart,
+    Floats,
+    Isotonic,
+    fit_platt,
+    log_odds,
+    read_part,
+)
+from bigbird_dna.config import CalibrationMethod
+
+FILE = "calls.json"
+RESAMPLES = 200
+GROUP = 30
+"""Calls of the group with the highest scores, the smallest group."""
+_GROUPS = 20  # of which the sizes increase geometrically
+_POINTS = 400  # of the curves; ranks of calls increase geometrically
+_SEED = 1
+
+_Fractions = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+_Bases = Annotated[int, Field(ge=0, le=2**31)]
+
+# Axes: C calls, K points of the curves.
+
+
+class CallRate(NamedTuple):
+    """The calls of validation contigs at or above a score."""
+
+    score: float
+    expected_fdr: float
+    calls: int
+    recall: float  # fraction of the annotated TSSs that these calls take
+
+
+class CallPrecision(CalibrationPart):
+    """Expected precision of a model's calls, and how the calls were made; `calls.json`."""
+
+    format: Literal[1] = 1
+    fitted_on: Mapping[str, Any]
+    stride: Annotated[int, Field(ge=1, le=2**31)]  # distance of windows, bp
+    suppress: _Bases  # calls of a strand are farther apart, bp
+    within: _Bases  # largest distance of a correct call to its TSS, bp
+    megabases: Annotated[float, Field(gt=0)]  # validation sequence; both strands count once
+    tss: Annotated[int, Field(ge=1, le=2**53)]
+    map: CalibrationMap
+    # (K,), by descending score: interval of the precision, and calls at or above the score.
+    scores: _Fractions
+    low: _Fractions
+    high: _Fractions
+    expected_fdr: _Fractions
+    calls: tuple[Annotated[int, Field(ge=1, le=2**53)], ...]
+    found: tuple[Annotated[int, Field(ge=0, le=2**53)], ...]  # TSSs that these calls take
+
+    @model_validator(mode="after")
+    def _is_one_curve(self) -> Self:
+        columns = (self.scores, self.low, self.high, self.expected_fdr, self.calls, self.found)
+        if not self.scores or len({len(column) for column in columns}) != 1:
+            raise ValueError("needs columns of the same length, and at least one row")
+        if (np.diff(self.scores) >= 0).any():
+            raise ValueError("scores must decrease")
+        falling = (np.diff(self.low) > 0).any() or (np.diff(self.high) > 0).any()
+        if falling or (np.diff(self.expected_fdr) < 0).any() or (np.diff(self.calls) <= 0).any():
+            raise ValueError("precision must not increase as scores decrease, and numbers must not decrease")
+        return self
+
+    def __call__(self, scores: ArrayLike) -> tuple[Floats, Floats, Floats]:
+        """Return the expected precision of calls with these scores (C,), and its interval: low and high."""
+        values = np.asarray(scores, np.float64)
+        expected, points = self.map(values), log_odds(self.scores[::-1])
+        low, high = (np.interp(log_odds(values), points, side[::-1]) for side in (self.low, self.high))
+        return expected, np.minimum(low, expected), np.maximum(high, expected)
+
+    def at_rate(self, fdr: float) -> CallRate | None:
+        """Return the lowest score with an expected false-discovery rate of at most `fdr`; None: none has."""
+        reached = int(np.searchsorted(self.expected_fdr, fdr, "right"))
+        return self._at(reached - 1) if reached else None
+
+    def best(self) -> CallRate:
+        """Return the score with the largest F1 of precision and recall on the validation contigs."""
+        return self._at(int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax()))
+
+    def _at(self, row: int) -> CallRate:
+        recall = self.found[row] / self.tss
+        return CallRate(self.scores[row], self.expected_fdr[row], self.calls[row], recall)
+
+
+def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:
+    """Read `calls.json`, which must match the weights; `ModelError` names the fault."""
+    return read_part(path, CallPrecision, weights_sha256)
+
+
+def fit_calls(
+    calls: MatchedCalls,
+    *,
+    stride: int,
+    suppress: int,
+    within: int,
+    megabases: float,
+    fitted_on: Mapping[str, Any],
+    method: CalibrationMethod = "auto",
+) -> CallPrecision | None:
+    """Fit the expected precision to the calls of validation contigs (`match_tracks`).
+
+    None: fewer than `LEAST` of the calls are correct, or fewer are wrong. Other arguments are stored.
+    """
+    correct = calls.gaps >= 0
+    fitted = _fit_precision(correct, calls.scores, method)
+    if fitted is None:
+        return None
+    rows = _points(calls.scores)
+    scores = calls.scores[rows]
+    low, high = _interval(correct, calls, scores, method)
+    wrong = np.cumsum(1 - fitted(calls.scores))[rows] / (rows + 1)
+    return CallPrecision(
+        fitted_on=dict(fitted_on),
+        stride=stride,
+        suppress=suppress,
+        within=within,
+        megabases=megabases,
+        tss=len(calls.site_blocks),
+        map=fitted,
+        scores=tuple(scores.tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        expected_fdr=tuple(np.maximum.accumulate(wrong).tolist()),
+        calls=tuple((rows + 1).tolist()),
+        found=tuple(np.cumsum(correct)[rows].tolist()),
+    )
+
+
+def _fit_precision(
+    correct: NDArray[np.bool_], scores: Floats, method: CalibrationMethod
+) -> CalibrationMap | None:
+    """Return the map of calls (C,); None if fewer than `LEAST` are correct, or fewer are wrong."""
+    fewest = min(int(correct.sum()), int((~correct).sum()))
+    if fewest < LEAST:
+        return None
+    if method == "platt" or fewest < LEAST_ISOTONIC:
+        return fit_platt(correct, scores)
+    from sklearn.isotonic import IsotonicRegression
+
+    order = np.argsort(-scores, kind="stable")
+    ends = np.unique(np.geomspace(min(GROUP, len(order)), len(order), _GROUPS).astype(np.int64))
+    sizes = np.diff(ends, prepend=0)
+    scored, right = (
+        np.add.reduceat(one[order], ends - sizes) for one in (scores, correct.astype(np.float64))
+    )
+    # A rate is never 0 or 1.
+    model = IsotonicRegression().fit(scored / sizes, (right + 0.5) / (sizes + 1), sizes)
+    x, y = model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
+    return Isotonic(scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist()))
+
+
+def _points(scores: Floats) -> NDArray[np.int64]:
+    """Return indices of descending scores (C,): last rows of equal scores, at about geometric ranks."""
+    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
+    ranks = np.unique(np.geomspace(1, len(scores), _POINTS).astype(np.int64)) - 1
+    return np.asarray(np.unique(last[np.searchsorted(last, ranks)]), np.int64)
+
+
+def _interval(
+    correct: NDArray[np.bool_], calls: MatchedCalls, scores: Floats, method: CalibrationMethod
+) -> tuple[Floats, Floats]:
+    """Return the 95 % interval of the precision at descending scores (K,), from resampled blocks."""
+    order = np.argsort(calls.blocks, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(calls.blocks[order])) + 1)
+    generator = np.random.default_rng(_SEED)
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = np.concatenate([groups[n] for n in generator.integers(len(groups), size=len(groups))])
+        fitted = _fit_precision(correct[drawn], calls.scores[drawn], method)
+        if fitted is not None:  # too few correct calls by chance
+            found.append(fitted(scores))
+    low, high = np.percentile(found, [2.5, 97.5], axis=0) if found else np.zeros((2, len(scores)))
+    return np.minimum.accumulate(low), np.minimum.accumulate(high if found else np.ones(len(scores)))

@@ -1,0 +1,188 @@
+"""Calls of promoters along a genome: local maxima of scores, and their matches with annotated start sites.
+
+A window's score belongs to one position, that of its transcription start site (TSS). On each strand, the
+window with the highest score is a call and silences the windows whose positions are near (non-maximum
+suppression); the next call is the highest score that is left. Equal scores are taken in the direction of
+transcription, so that the calls of a reverse complement are the mirrored calls.
+
+From the highest score down, a call is correct if within a distance there is a TSS of its strand that no
+better call took. Whether it is correct does not depend on calls with lower scores.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.metrics.auroc import Floats
+from bigbird_dna.metrics.resampling import BLOCK_BASES
+
+Integers = NDArray[np.int64]
+Track = tuple[str, str]  # a contig and a strand
+_FURTHEST = 1 << 22  # more blocks than a contig has
+
+# Axes: C calls of all tracks, from the highest score to the lowest.
+
+
+class Points(NamedTuple):
+    """TSS positions of one track and their scores: of windows by position, of calls by score."""
+
+    positions: Integers
+    scores: Floats
+
+
+class Curve(NamedTuple):
+    """At each distinct score of calls, from the highest down: numbers of calls and of correct ones."""
+
+    calls: Integers
+    correct: Integers
+    precision: Floats
+    recall: Floats
+
+    @property
+    def average_precision(self) -> float:
+        """Precision summed over recall as a step function; a TSS that no call finds adds nothing."""
+        return float((self.precision * np.diff(self.recall, prepend=0)).sum())
+
+    def best(self, total: int) -> int:
+        """Return the index with the largest F1 for `total` TSSs, with the fewest calls."""
+        return int((2 * self.correct / (self.calls + total)).argmax())
+
+
+class MatchedCalls(NamedTuple):
+    """Calls of all tracks from the highest score down, (C,) each, and the TSSs that they could take."""
+
+    scores: Floats
+    gaps: Integers  # bp to the TSS that the call takes; -1: none
+    taken: Integers  # indices of TSSs; -1: none
+    blocks: Integers  # ids of the blocks of the genome
+    site_blocks: Integers  # of all TSSs, (sites,)
+
+    @property
+    def curve(self) -> Curve:
+        """Precision and recall of calls; equal scores are one step."""
+        last = np.append(self.scores[1:] != self.scores[:-1], True)
+        calls, found = np.flatnonzero(last) + 1, np.cumsum(self.gaps >= 0, dtype=np.int64)[last]
+        return Curve(calls, found, found / calls, found / len(self.site_blocks))
+
+
+class Scan(NamedTuple):
+    """Scored windows of a table by track; windows without a score are left out."""
+
+    windows: Mapping[Track, Points]
+    stride: int  # usual distance of windows in bp
+
+    @property
+    def megabases(self) -> float:
+        """Length of the scanned sequence; both strands count once."""
+        strands = len({strand for _, strand in self.windows})
+        return sum(len(found.scores) for found in self.windows.values()) * self.stride / strands / 1e6
+
+
+def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
+    """Return calls: the highest score, which silences what is within `suppress` bp; then the next.
+
+    Positions of windows ascend. Of equal scores, the first in the direction of transcription comes first.
+    """
+    positions, scores = windows
+    left = np.searchsorted(positions, positions - suppress, "left")
+    right = np.searchsorted(positions, positions + suppress, "right")
+    free = np.ones(len(positions), bool)
+    chosen: list[int] = []
+    if strand == "+":
+        order = np.argsort(-scores, kind="stable")
+    else:
+        order = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")
+    for place in order.tolist():
+        if free[place]:
+            chosen.append(place)
+            free[left[place] : right[place]] = False
+    return Points(positions[chosen], scores[chosen])
+
+
+def find_track_calls(scan: Scan, suppress: int) -> dict[Track, Points]:
+    """Return the calls of each track of a scan."""
+    return {track: find_calls(windows, suppress, track[1]) for track, windows in scan.windows.items()}
+
+
+def stream_calls(
+    windows: Iterable[tuple[int, float | None]], suppress: int, strand: str = "+"
+) -> Iterator[tuple[int, list[tuple[int, float]]]]:
+    """Yield the calls of `find_calls` from a stream of positions, which ascend, and scores.
+
+    After each window comes a position, below which all calls are known, and the new calls, ascending; the
+    last position is above all windows. A score of None is no window.
+
+    Windows divide into segments that have no effect on one another: a segment ends where no score within
+    `suppress` bp after its highest is higher (or, on "-", equal). Its highest is then a call for certain, and
+    silences all up to the end. Memory holds one segment.
+    """
+    held: list[tuple[int, float]] = []
+    peak, highest, last = 0, 0.0, -1
+
+    def closed() -> list[tuple[int, float]]:
+        positions, scores = zip(*held, strict=True)
+        found = find_calls(Points(np.array(positions, np.int64), np.array(scores)), suppress, strand)
+        return sorted(zip(found.positions.tolist(), found.scores.tolist(), strict=True))
+
+    for position, score in windows:
+        last, calls = position, []
+        if held and position - peak > suppress:
+            calls, held = closed(), []
+        if score is not None:
+            if not held or score > highest or (score == highest and strand == "-"):
+                peak, highest = position, score
+            held.append((position, score))
+        yield (held[0][0] if held else position), calls
+    yield last + 1, closed() if held else []
+
+
+def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:
+    """Return the index of the TSS that each call, in the order given, takes; -1: none.
+
+    A call takes the nearest TSS within `distance` bp that none before it took (the first of two as near).
+    `sites` ascend. The first calls take the same TSSs without the others.
+    """
+    free, taken = np.ones(len(sites), bool), np.full(len(calls), -1, np.int64)
+    starts = np.searchsorted(sites, calls - distance, "left")
+    ends = np.searchsorted(sites, calls + distance, "right")
+    for number, (call, start, end) in enumerate(zip(calls, starts, ends, strict=True)):
+        near = np.flatnonzero(free[start:end]) + start
+        if len(near):
+            taken[number] = near[abs(sites[near] - call).argmin()]
+            free[taken[number]] = False
+    return taken
+
+
+def match_tracks(
+    calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int
+) -> MatchedCalls:
+    """Return the calls of all tracks with the TSSs that they take within `distance` bp."""
+    contigs = {contig: number * _FURTHEST for number, contig in enumerate(sorted({one for one, _ in calls}))}
+    parts, before = [], 0
+    for track, found in calls.items():
+        own, taken = sites[track], match_calls(found.positions, sites[track], distance)
+        gaps = np.full(len(taken), -1, np.int64)
+        gaps[taken >= 0] = abs(found.positions[taken >= 0] - own[taken[taken >= 0]])
+        places = [contigs[track[0]] + positions // BLOCK_BASES for positions in (found.positions, own)]
+        parts.append((found.scores, gaps, np.where(taken >= 0, taken + before, -1), *places))
+        before += len(own)
+    scores, gaps, taken, blocks, site_blocks = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(-scores, kind="stable")
+    return MatchedCalls(scores[order], gaps[order], taken[order], blocks[order], site_blocks)
+
+
+def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
+    """Return the annotated TSSs of each track, ascending, that are within a stride of a scored window."""
+    sites: dict[Track, set[int]] = {track: set() for track in scan.windows}
+    for locus in read_loci(promoters):
+        sites.get((locus.contig, locus.strand), set()).add(locus.position)
+    found = {}
+    for track, own in sites.items():
+        places, positions = np.array(sorted(own), np.int64), scan.windows[track].positions
+        first, last = (np.searchsorted(positions, places + side * scan.stride, "left") for side in (-1, 1))
+        found[track] = places[first < last]
+    return found

@@ -1,0 +1,185 @@
+"""`call-promoters` and `model calibrate-calls`, against calls made of the table of `score-promoters`."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigbird_dna
+from bigbird_dna.calibration.call_precision import FILE, fit_calls, read_call_precision
+from bigbird_dna.calibration.calls import MatchedCalls, find_track_calls, match_tracks, sites_of
+from bigbird_dna.calibration.maps import CalibratedTrack, Calibration, Platt, write_calibration
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.sequence import Locus, reverse_complement
+from bigbird_dna.reporting.scan import read_scan
+from bigbird_dna.scoring.calls import scan_calls
+from bigbird_dna.scoring.scan import scan_promoters
+from tests.cli.command import Run, refused, table
+from tests.golden.messages import fails
+from tests.scoring.conftest import PROMOTER, RECORDS
+from tests.scoring.test_promoter_scan import toy, write
+from tests.toys import random_dna
+
+STRIDE, SUPPRESS = 3, 20
+
+
+@pytest.fixture(scope="module")
+def model(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The promoter model with an expected precision, of calls with random scores."""
+    path = tmp_path_factory.mktemp("called") / "model"
+    shutil.copytree(home / "promoter", path)
+    rng = np.random.default_rng(1)
+    scores = np.sort(rng.random(400))[::-1]
+    gaps = np.where(rng.random(400) < scores, 5, -1)
+    calls = MatchedCalls(scores, gaps, gaps, np.arange(400), np.arange(300))
+    sizes = {"stride": STRIDE, "suppress": SUPPRESS, "within": 30, "megabases": 0.1}
+    fitted = fit_calls(calls, **sizes, fitted_on={})
+    assert fitted is not None
+    write_calibration(path / FILE, fitted, checksum(path / "model.safetensors"))
+    return path
+
+
+def called(text: str) -> list[tuple[str, int, str, float]]:
+    return [
+        (row["contig"], int(row["start"]), row["strand"], float(row["model_score"])) for row in table(text)
+    ]
+
+
+def test_calls_are_those_of_the_scores(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+    genome = home / "genome.fa.gz"
+    assert run("score-promoters", model, genome, "--stride", STRIDE, "-o", tmp_path / "scores.tsv").code == 0
+    text = (tmp_path / "scores.tsv").read_text().splitlines()
+    (tmp_path / "scores.tsv").write_text("\n".join(line for line in text if "short" not in line) + "\n")
+    scan = read_scan(tmp_path / "scores.tsv", PROMOTER.upstream)
+    expected = {
+        (*track, place): score
+        for track, calls in find_track_calls(scan, SUPPRESS).items()
+        for place, score in zip(calls.positions.tolist(), calls.scores.tolist(), strict=True)
+    }
+    assert run("call-promoters", model, genome, "--fdr", 1, "-o", tmp_path / "calls.bed").code == 0
+    found = called((tmp_path / "calls.bed").read_text())
+    assert {(contig, strand, place): score for contig, place, strand, score in found} == pytest.approx(
+        expected, abs=2e-6
+    )
+    order = [*RECORDS]
+    assert found == sorted(found, key=lambda one: (order.index(one[0]), one[1], one[2]))
+    precision = read_call_precision(model / FILE)
+    for row in table((tmp_path / "calls.bed").read_text()):
+        values = [float(one) for one in precision(float(row["model_score"]))]
+        shown = [float(row[name]) for name in ("probability", "precision_low", "precision_high")]
+        assert shown == pytest.approx(values, abs=1e-4) and int(row["end"]) == int(row["start"]) + 1
+        assert int(row["score"]) == round(1000 * float(row["probability"]))
+    # A rate leaves the calls out that are below its score, and nothing else.
+    for rate in (0.3, 0.2, 0.1):
+        chosen = precision.at_rate(rate)
+        assert chosen is not None
+        counts = bigbird_dna.call_promoters(model, genome, tmp_path / "some.bed", fdr=rate)
+        some = called((tmp_path / "some.bed").read_text())
+        assert some == [one for one in found if one[-1] >= chosen.score - 1e-6] and counts.calls == len(some)
+    assert len(some) < len(found)
+    assert run("call-promoters", model, genome, "-o", tmp_path / "best.bed").code == 0
+    some = called((tmp_path / "best.bed").read_text())
+    assert some == [one for one in found if one[-1] >= precision.best().score - 1e-6]
+
+
+def test_streams_strands_and_shards_have_the_same_calls(
+    run: Run, model: Path, home: Path, tmp_path: Path
+) -> None:
+    fasta, words = home / "genome.fa", ("call-promoters", model, home / "genome.fa", "--fdr", "0.7")
+    assert run(*words, "-o", tmp_path / "calls.bed").code == 0
+    whole = (tmp_path / "calls.bed").read_text()
+    assert run(*words).out == whole and len(called(whole)) > 10
+    for strand in "+-":
+        assert called(run(*words, "--strand", strand).out) == [
+            one for one in called(whole) if one[2] == strand
+        ]
+    some = called(run(*words, "--contig", "gap", "--contig", "last").out)
+    assert some == [one for one in called(whole) if one[0] in ("gap", "last")]
+    for form in ("bed", "tsv", "parquet"):
+        parts = [tmp_path / f"{number}.{form}.shard" for number in (1, 2, 3)]
+        for number, part in enumerate(parts, 1):
+            assert run(*words, "--format", form, "--shard", f"{number}/3", "-o", part).code == 0
+        assert run("merge-shards", *parts, "-o", tmp_path / f"merged.{form}").code == 0
+        assert run(*words, "-o", tmp_path / f"whole.{form}", "--format", form).code == 0
+        assert (tmp_path / f"merged.{form}").read_bytes() == (tmp_path / f"whole.{form}").read_bytes()
+    records = fasta.read_text().split(">")[1:]
+    other = write(
+        tmp_path / "other.fa", {one.split("\n")[0]: "".join(one.split("\n")[1:]) for one in records[::-1]}
+    )
+    assert sorted(called(run(*words[:2], other, *words[3:]).out)) == sorted(called(whole))
+
+
+def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
+    text = random_dna(700, 3) + "A" * 60 + random_dna(300, 4)  # a plateau of equal scores
+    sizes = {"upstream": 9, "suppress": 15}
+    found = []
+    for name, sequence, bases in (("a", text, 50), ("b", reverse_complement(text), 1000)):
+        path = write(tmp_path / name, {"c": sequence})
+        windows = scan_promoters(
+            path, scan_fasta(path), window=24, stride=2, predict=toy, chunk_bases=bases, batch_sequences=bases
+        )
+        found.append([one[1:] for one in scan_calls(windows, **sizes)])
+    other = {"+": "-", "-": "+"}
+    mirrored = [(len(text) - 1 - place, other[strand], score) for place, strand, score in found[1]]
+    assert sorted(mirrored) == sorted(found[0]) and len(found[0]) > 50
+
+
+def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(home / "promoter", path)
+    words = ("score-promoters", path, home / "genome.fa.gz", "--stride", 1, "--contig", "long")
+    assert run(*words, "-o", tmp_path / "scores.tsv").code == 0
+    scan = read_scan(tmp_path / "scores.tsv", PROMOTER.upstream)
+    places = find_track_calls(scan, 5)["long", "+"].positions[:40:2].tolist()
+    promoters = tmp_path / "promoters.tsv"
+    write_loci(promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(places)])
+    calibrate = ("model calibrate-calls", path, "--reference", home / "genome.fa.gz")
+    calibrate += ("--promoters", promoters, "--stride", 1, "--suppress", 5, "--within", 2)
+    refused(run(*calibrate), 1, FILE.replace("calls", "calibration"))
+    line = CalibratedTrack(map=Platt(slope=1, intercept=0), positives=1, negatives=1)
+    weights = checksum(path / "model.safetensors")
+    write_calibration(path / "calibration.json", Calibration.of({None: line}, {"contigs": ["long"]}), weights)
+    assert run(*calibrate, "-o", tmp_path / "made").code == 0
+    found = read_call_precision(tmp_path / "made" / FILE, weights)
+    assert not (path / FILE).exists() and found.fitted_on["contigs"] == ["long"]
+    sites = sites_of(promoters, scan)
+    calls = match_tracks(find_track_calls(scan, 5), sites, 2)
+    assert (found.tss, found.calls[-1], found.found[-1]) == (
+        len(places),
+        len(calls.scores),
+        (calls.gaps >= 0).sum(),
+    )
+    # Without what it needs.
+    for more in (("--contig", "gap"), ("--contig", "none"), ("--within", 0), ("--method", "line")):
+        refused(run(*calibrate, *more, "-o", tmp_path / "new"), 1 if more[0] == "--contig" else 2, more[1])
+    write_calibration(path / "calibration.json", Calibration.of({None: line}, {"contigs": 51}), weights)
+    refused(run(*calibrate, "-o", tmp_path / "new"), 2, "--contig")
+    write_loci(promoters, [Locus("long", places[0], "+", "x")])
+    refused(run(*calibrate, "--contig", "long", "-o", tmp_path / "new"), 1, "promoters.tsv")
+    assert not (tmp_path / "new").exists()
+    assert bigbird_dna.call_promoters(tmp_path / "made", home / "genome.fa.gz", tmp_path / "x", fdr=1).calls
+
+
+def test_what_cannot_be_called_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+    genome, out = home / "genome.fa.gz", tmp_path / "calls.bed"
+    with fails(ModelError):
+        bigbird_dna.call_promoters(home / "promoter", genome, out)
+    other = tmp_path / "other"
+    shutil.copytree(home / "other", other)
+    shutil.copyfile(model / FILE, other / FILE)
+    with fails(ModelError):
+        bigbird_dna.call_promoters(other, genome, out)
+    for options in ({"fdr": 0.0}, {"fdr": 1.5}, {"strand": "x"}, {"format": "bigwig"}, {"max_n": 2.0}):
+        with fails(UsageError):
+            bigbird_dna.call_promoters(model, genome, out, **options)
+    (tmp_path / "x.fa").write_text(">a\nACGX\n")
+    refused(run("call-promoters", model, tmp_path / "x.fa", "-o", out), 1, "x.fa")
+    refused(run("call-promoters", home / "chromatin", genome, "-o", out), 1, "chromatin")
+    refused(run("call-promoters", model, genome, "-o", genome), 2, genome)
+    assert not out.exists()
