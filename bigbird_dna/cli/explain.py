@@ -49,11 +49,11 @@ def explain(
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
-    For promoter, chromatin and sequence models. A contribution is how much lower the score is on average with
-    the other bases in the place of a base. Its noise is the standard deviation over divisions of the sequence
-    into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw, and ohe.npz
-    and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single base is a
-    TSS for a promoter model, whose whole window is explained.
+    For promoter, chromatin, sequence and pretrained models. A contribution is how much lower the score is on
+    average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
+    the sequence into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
+    and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
+    base is a TSS for a promoter model, whose whole window is explained.
 
     Example: bigbird-dna explain yeast-promoters promoters.bed --reference genome.fa.gz -o explained
     """

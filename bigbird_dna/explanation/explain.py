@@ -2,9 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +22,7 @@ from bigbird_dna.explanation.mutagenesis import (
     Mutations,
     Seqlet,
     find_seqlets,
+    likelihood_mutations,
     noise,
     saturation_mutagenesis,
     views_of,
@@ -31,12 +31,14 @@ from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     FLANK,
     ExplainedWindow,
+    Scored,
     chosen_outputs,
     explainable,
     output_names,
     read_targets,
 )
 from bigbird_dna.genome.sequence_tables import COLUMNS
+from bigbird_dna.model.batching import View
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
@@ -119,7 +121,7 @@ def explain(
     Parameters
     ----------
     model
-        A promoter, chromatin or sequence model, or its directory.
+        A promoter, chromatin, sequence or pretrained masked-token model, or its directory.
     targets
         BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files/explanations.md).
     output
@@ -157,13 +159,11 @@ def explain(
         genome = None if reference is None else stack.enter_context(opened(reference, aliases))
         given = read_targets(path, loaded, genome, flank=flank, sequence_column=sequence_column)
         files = stack.enter_context(into_directory(Path(output), inputs))
-        work: Any = gradient_mutations
-        if method == METHODS[0]:
-            work = partial(saturation_mutagenesis, deletions=deletions, batch_size=batch_size, device=device)
+        work = _method(loaded, method, columns, deletions, {"batch_size": batch_size, "device": device})
         explained = []
         for target in progress(given, "explaining", len(given), "sequences"):
             views = views_of(loaded, len(target.window), offsets, tokenizations)
-            explained.append(_Explained.of(target, work(loaded, target, columns, views)))
+            explained.append(_Explained.of(target, work(target, views)))
         line = command_line(
             "explain",
             [stored_name(loaded.path), targets],
@@ -178,6 +178,23 @@ def explain(
         _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
         explanation_page(_figures(explained, names), line, method, files)
     return ExplanationCounts.of(explained)
+
+
+def _method(
+    model: LoadedModel, method: str, columns: Sequence[int], deletions: bool, computing: dict[str, Any]
+) -> Callable[[ExplainedWindow, Sequence[View]], Mutations]:
+    """Return the function that computes the changes; `UsageError` if the model has none."""
+    if not isinstance(model, Scored):
+        if deletions or method != METHODS[0]:
+            raise UsageError(
+                f"{model.name}: a pretrained model has substitutions by mutagenesis only; for deletions, use "
+                "score-variants"
+            )
+        return lambda target, views: likelihood_mutations(model, target, views, **computing)
+    if method != METHODS[0]:
+        return lambda target, views: gradient_mutations(model, target, columns, views)
+    own = {"deletions": deletions, **computing}
+    return lambda target, views: saturation_mutagenesis(model, target, columns, views, **own)
 
 
 def _check(

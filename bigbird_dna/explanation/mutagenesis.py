@@ -8,16 +8,18 @@ to the tokens alone.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes, substitutions
+from bigbird_dna.errors import ModelError
+from bigbird_dna.explanation.targets import ExplainedWindow, Scored
+from bigbird_dna.genome.sequence import base_codes, reverse_complement, substitutions
 from bigbird_dna.model.batching import View
-from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.promoter import view_cuts
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
+from bigbird_dna.scoring.masked_likelihood import MaskedHaplotype, mask_difference, masked_log_likelihoods
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 OFFSETS, TOKENIZATIONS = 4, 4
@@ -65,18 +67,17 @@ def noise(values: Floats) -> Floats:
 
 
 def views_of(
-    model: Explainable, length: int, offsets: int = OFFSETS, tokenizations: int = TOKENIZATIONS
+    model: LoadedModel, length: int, offsets: int = OFFSETS, tokenizations: int = TOKENIZATIONS
 ) -> list[View]:
     """The views of windows of `length` bp: `offsets` crop them at the ends, `tokenizations` add boundaries.
 
     A model that reads both strands has all of them on each strand.
     """
-    settings: Any = model.settings
-    chromatin = isinstance(model, LoadedChromatinModel)
-    cropped = 0 if chromatin else settings.jitter
+    one_way = isinstance(model, LoadedClassifier) and not model.settings.both_strands
+    cropped = model.settings.jitter if isinstance(model, LoadedClassifier) else 0
     cuts = view_cuts(offsets, min(cropped or CROPPED, length // 4)) if offsets else []
     phases = [round(BREAKS * (number + 1) / tokenizations) for number in range(tokenizations)]
-    strands = (False, True) if chromatin or settings.both_strands else (False,)
+    strands = (False,) if one_way else (False, True)
     return [
         view
         for turned in strands
@@ -85,7 +86,7 @@ def views_of(
 
 
 def saturation_mutagenesis(
-    model: Explainable,
+    model: Scored,
     target: ExplainedWindow,
     columns: Sequence[int],
     views: Sequence[View],
@@ -99,12 +100,7 @@ def saturation_mutagenesis(
     Each mutated window is read like any other. `columns` are the outputs that are kept. A deletion moves the
     bases between it and the nearer end of the window, so that the window's center stays in its place.
     """
-    codes = base_codes(target.bases)
-    changed = substitutions(target.window, range(target.first, target.last))
-    mutants = [
-        *((at - target.first, *new) for at, *new in changed),
-        *(_deleted(target, codes) if deletions else ()),
-    ]
+    mutants = [*_substituted(target), *(_deleted(target) if deletions else ())]
     texts = [target.window, *(text for *_, text in mutants)]
     parts = [
         model.view_scores(texts[first : first + _AT_ONCE], views, batch_size=batch_size, device=device)
@@ -112,24 +108,65 @@ def saturation_mutagenesis(
     ]
     scores = np.concatenate(parts, axis=1)[..., list(columns)]
     changes = scores[:, 1:] - scores[:, :1]
-    substituted = np.zeros((len(views), len(codes), len(BASES) + 1, len(columns)), np.float32)
-    for number, (base, change, _) in enumerate(mutants):
-        substituted[:, base, change] = changes[:, number]
-    removed = substituted[:, :, len(BASES)] if deletions else None
-    return Mutations(codes, scores[:, 0], substituted[:, :, : len(BASES)], removed)
+    found = _by_base(target, mutants, changes)
+    removed = found[:, :, len(BASES)] if deletions else None
+    return Mutations(base_codes(target.bases), scores[:, 0], found[:, :, : len(BASES)], removed)
 
 
-_Mutant = tuple[int, int, str]  # the number of the base, that of the new one or 4 for none, and the window
+_Mutant = tuple[
+    int, int, str
+]  # the place in the window, the number of the new base or 4 for none, the window
 
 
-def _deleted(target: ExplainedWindow, codes: NDArray[np.uint8]) -> Iterator[_Mutant]:
+def _by_base(target: ExplainedWindow, mutants: Sequence[_Mutant], changes: Floats) -> Floats:
+    """Changes (V, L, 5, T) of each base of a target, from those of mutants (V, N, T)."""
+    found = np.zeros((len(changes), len(target.bases), len(BASES) + 1, changes.shape[2]), np.float32)
+    for number, (at, other, _) in enumerate(mutants):
+        found[:, at - target.first, other] = changes[:, number]
+    return found
+
+
+def _substituted(target: ExplainedWindow) -> Iterator[_Mutant]:
+    return substitutions(target.window, range(target.first, target.last))
+
+
+def _deleted(target: ExplainedWindow) -> Iterator[_Mutant]:
     window, (before, after) = target.window, target.sides
-    for place, code in enumerate(codes.tolist()):
-        if code == UNKNOWN:
-            continue
-        at = target.first + place
-        rest = window[:at] + window[at + 1 :]
-        yield place, len(BASES), before + rest if 2 * at < len(window) else rest + after
+    for at in range(target.first, target.last):
+        if window[at] in BASES:
+            rest = window[:at] + window[at + 1 :]
+            yield at, len(BASES), before + rest if 2 * at < len(window) else rest + after
+
+
+def likelihood_mutations(
+    model: LoadedModel,
+    target: ExplainedWindow,
+    views: Sequence[View],
+    *,
+    batch_size: int = 32,
+    device: str = "auto",
+) -> Mutations:
+    """The change of the log-likelihood by every substitution, under a pretrained masked-token model.
+
+    As in `score-variants`: in each view, the tokens that differ are masked together, and a change is the
+    difference of their log-probabilities. The unchanged window has the score 0. `ModelError` if more tokens
+    differ than the model reads.
+    """
+    mutants, inputs = list(_substituted(target)), list[MaskedHaplotype]()
+    for turned, (left, right), phase in views:
+        for *_, text in mutants:
+            texts = [one[left : len(one) - right] for one in (target.window, text)]
+            if turned:
+                texts = [reverse_complement(one) for one in texts]
+            room = model.config.max_length - 2
+            pair = mask_difference(model.tokenizer, texts[0], texts[1], room, phase)
+            if pair is None:
+                raise ModelError(f"{model.name}: a substitution changes more tokens than the model reads")
+            inputs += pair
+    values = masked_log_likelihoods(model, inputs, batch_size=batch_size, device=device)
+    before, after = values.reshape(len(views), len(mutants), 2, 1).transpose(2, 0, 1, 3)
+    found = _by_base(target, mutants, after - before)[:, :, : len(BASES)]
+    return Mutations(base_codes(target.bases), np.zeros((len(views), 1), np.float32), found)
 
 
 class Seqlet(NamedTuple):

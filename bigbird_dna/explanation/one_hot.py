@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.explanation.mutagenesis import Mutations
-from bigbird_dna.explanation.targets import Explainable, ExplainedWindow
+from bigbird_dna.explanation.targets import ExplainedWindow, Scored
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement, substitutions
 from bigbird_dna.model.base_positions import BasePositions, BaseTerms
 from bigbird_dna.model.batching import View, bin_rows, bins_shown, centered_bins, pad, placed_rows
@@ -49,7 +49,7 @@ class OneHotModel(nn.Module):
 
     def __init__(
         self,
-        model: Explainable,
+        model: Scored,
         columns: Sequence[int] | None = None,
         view: View = View(),  # noqa: B008 - immutable
         span: slice = slice(None),
@@ -293,7 +293,7 @@ def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
 
 
 def gradient_mutations(
-    model: Explainable, target: ExplainedWindow, columns: Sequence[int], views: Sequence[View]
+    model: Scored, target: ExplainedWindow, columns: Sequence[int], views: Sequence[View]
 ) -> Mutations:
     """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
     codes = base_codes(target.bases)

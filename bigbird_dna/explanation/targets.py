@@ -15,9 +15,12 @@ from bigbird_dna.genome.variants import Change, Note, allele_windows, find_chang
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
 from bigbird_dna.scoring.regions import placed_regions
 
-Explainable = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
+Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
+"""Models of windows; other models that can be explained are pretrained masked-token models."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
 
@@ -51,21 +54,24 @@ class ExplainedWindow(NamedTuple):
         return self.start + (offset if self.strand == "+" else self.last - self.first - 1 - offset)
 
 
-def explainable(model: LoadedModel) -> Explainable:
+def explainable(model: LoadedModel) -> LoadedModel:
     """Return the model; `ModelError` if there is no score of a window that could be explained."""
-    if isinstance(model, Explainable):
+    if isinstance(model, Scored):
+        return model
+    if isinstance(model.settings, PretrainingSettings):
+        check_masked(model)
         return model
     raise ModelError(f"{model.name}: this model is for {MADE_FOR[model.task]}; it has no scores to explain")
 
 
-def window_size(model: Explainable) -> int:
+def window_size(model: LoadedModel) -> int:
     """Length of a model's windows in bp; 0 if it reads sequences of any length."""
-    return model.settings.window
+    return model.settings.window if isinstance(model, Scored) else 0
 
 
 def read_targets(
     path: Path,
-    model: Explainable,
+    model: LoadedModel,
     reference: Reference | None = None,
     *,
     flank: int = FLANK,
@@ -91,7 +97,7 @@ def read_targets(
     return found
 
 
-def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> Iterator[ExplainedWindow]:
+def _regions(path: Path, model: LoadedModel, reference: Reference, _: int) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for contig, start, end, name, strand, _fault in placed_regions(path, reference, LONGEST):
         way: Strand = strand or "+"
@@ -99,7 +105,7 @@ def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> It
             before, after = model.settings.upstream, model.settings.downstream - 1
             left, right = (before, after) if way == "+" else (after, before)
             start, end = start - left, end + right
-        size = window or end - start
+        size = window or end - start + 2 * _context(model)
         _check_fits(end - start, size, f"{path}: region {name!r}")
         left = (size - (end - start)) // 2  # in the window's direction
         first = start - (left if way == "+" else size - left - (end - start))
@@ -108,7 +114,12 @@ def _regions(path: Path, model: Explainable, reference: Reference, _: int) -> It
         yield ExplainedWindow(name, contig, start, way, text[1:-1], left, left + end - start, sides)
 
 
-def _sequences(path: Path, model: Explainable, sequence_column: str) -> Iterator[ExplainedWindow]:
+def _context(model: LoadedModel) -> int:
+    """Bases around a region, on either side, that a pretrained model reads."""
+    return 0 if isinstance(model, Scored) else CONTEXT
+
+
+def _sequences(path: Path, model: LoadedModel, sequence_column: str) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for name, text in stream_sequences(path, TableColumns(sequence_column)):
         size = window or len(text)
@@ -128,7 +139,7 @@ def _check_fits(bases: int, window: int, what: str) -> None:
         raise DataError(f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together")
 
 
-def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -> Iterator[ExplainedWindow]:
+def _alleles(path: Path, model: LoadedModel, reference: Reference, flank: int) -> Iterator[ExplainedWindow]:
     find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
     with open_vcf(path) as vcf:
         for record in vcf.records:
@@ -148,10 +159,10 @@ def _alleles(path: Path, model: Explainable, reference: Reference, flank: int) -
 
 
 def _of_change(
-    change: Change, model: Explainable, reference: Reference, flank: int
+    change: Change, model: LoadedModel, reference: Reference, flank: int
 ) -> list[ExplainedWindow] | Note:
     longer = max(len(change.ref), len(change.alt))
-    size = window_size(model) or longer + 2 * flank
+    size = window_size(model) or longer + 2 * (flank + _context(model))
     windows = allele_windows(change, reference, size, (0,))
     if windows is None:
         return Note.TOO_LONG
@@ -163,14 +174,16 @@ def _of_change(
     return targets
 
 
-def output_names(model: Explainable) -> list[str]:
+def output_names(model: LoadedModel) -> list[str]:
     """Names of a model's outputs, in order."""
+    if not isinstance(model, Scored):
+        return ["likelihood"]
     if isinstance(model, LoadedChromatinModel):
         return [track.name for track in model.tracks]
     return [*model.settings.outputs] if isinstance(model, LoadedSequenceModel) else ["promoter"]
 
 
-def chosen_outputs(model: Explainable, pattern: str | None, most: int) -> list[int]:
+def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[int]:
     """Columns of the outputs that a pattern selects, as for tracks; None: all.
 
     `UsageError` if there are more than `most`, or a pattern is given for a model without tracks.

@@ -120,14 +120,15 @@ def _right_shift(change: Change, reference: Reference) -> int:
 
 
 def mask_difference(
-    tokenizer: Tokenizer, ref: str, alt: str, room: int
+    tokenizer: Tokenizer, ref: str, alt: str, room: int, phase: int = 0
 ) -> tuple[MaskedHaplotype, MaskedHaplotype] | None:
     """Mask the tokens in which two haplotypes differ; both inputs have the same visible tokens.
 
     An input has at most `room` tokens, those nearest to the masked ones; None: there are more masked ones.
-    `ModelError`: the tokenizer has no token for one of the differing bases.
+    `ModelError`: the tokenizer has no token for one of the differing bases. `phase` as in
+    `Tokenizer.split_batch`.
     """
-    rows = [tokenizer.encode(text) for text in (ref, alt)]
+    rows = tokenizer.split_batch([ref, alt], phase)
     shorter = min(map(len, rows))
     low = _alike(*(row[:shorter] for row in rows))
     high = min(_alike(*(row[::-1][:shorter] for row in rows)), shorter - low)

@@ -8,6 +8,7 @@ import pandas as pd
 import pybigtools
 import pytest
 
+import bigbird_dna
 from bigbird_dna.disk.tables import read_table
 from bigbird_dna.explanation.explain import EXPLAINED_BASES, SCORES, explain
 from bigbird_dna.explanation.targets import explainable, read_targets
@@ -30,8 +31,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("explained")
     for kind in ("promoter", "chromatin", "numbers"):
         save(home / kind, small_model(kind), {}, {}, {})
-    settings, encoder = PretrainingSettings(), small_encoder(small_tokenizer().vocabulary)
-    save(home / "pretrained", random_model(small_tokenizer(), encoder, settings), {}, {}, {})
+    for name, changes in (("pretrained", {}), ("causal", {"causal": True})):
+        settings = PretrainingSettings(next_sentence=False)
+        encoder = small_encoder(small_tokenizer().vocabulary, **changes)
+        save(home / name, random_model(small_tokenizer(), encoder, settings, scale=3), {}, {}, {})
     (home / "genome.fa").write_text(f">a\n{random_dna(500, 7)}\n>b\n{random_dna(300, 8)}\n")
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
     (home / "regions.bed").write_text("b\t200\t212\ty\t0\t-\na\t100\t120\tx\t0\t+\na\t110\t125\n")
@@ -137,6 +140,24 @@ def test_gradients_and_sequences_give_the_same_files(home: Path, tmp_path: Path,
     assert (tables[1].loc[tables[1]["base"] == "N", "contribution"] == 0).all()
 
 
+@pytest.mark.parametrize("strand", "+-")
+def test_a_pretrained_model_has_the_log_ratios_of_variants(
+    strand: str, home: Path, genome: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "x.bed").write_text(f"a\t249\t250\tx\t0\t{strand}\n")
+    views = {"offsets": 1, "tokenizations": 0}
+    explain(home / "pretrained", tmp_path / "x.bed", tmp_path / "x", reference=genome.path, **views)
+    row = read_table(tmp_path / "x" / "bases.tsv", EXPLAINED_BASES).iloc[0]
+    bases = "ACGT" if strand == "+" else "TGCA"
+    ref = bases["ACGT".index(row["base"])]
+    variants = [("a", 250, ref, alt) for alt in "ACGT" if alt != ref]
+    found = bigbird_dna.load(home / "pretrained").variant_effects(variants, genome, offsets=1, context=100)
+    values = dict(zip((alt for *_, alt in variants), found["log_ratio"], strict=True))
+    for base, alt in zip("ACGT", bases, strict=True):
+        assert row[f"effect_{base}"] == pytest.approx(values.get(alt, 0), abs=1e-4)
+    assert max(map(abs, values.values())) > 0.2
+
+
 def test_what_cannot_be_explained_is_refused_and_nothing_written(
     home: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -148,7 +169,9 @@ def test_what_cannot_be_explained_is_refused_and_nothing_written(
     )
     genome, regions = ["--reference", home / "genome.fa.gz"], home / "regions.bed"
     for code, *words in (
-        (1, home / "pretrained", regions, *genome),
+        (1, home / "causal", regions, *genome),
+        (2, home / "pretrained", regions, *genome, "--method", "gradient"),
+        (2, home / "pretrained", regions, *genome, "--deletions"),
         (2, home / "promoter", regions),
         (1, home / "promoter", tmp_path / "long.fa"),
         (1, home / "promoter", tmp_path / "off.bed", *genome),
