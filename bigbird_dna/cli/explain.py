@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 
 def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"{given['output']}/explanation.html: {counts.targets:,} sequences of {counts.bases:,} bases, "
-        f"{counts.seqlets:,} seqlets"
+    from bigbird_dna.genome.records import counted
+
+    found = (
+        counted(counts.targets, "sequence"),
+        counted(counts.bases, "base"),
+        counted(counts.seqlets, "seqlet"),
     )
+    yield f"{given['output']}/explanation.html: {', '.join(found)}"
 
 
 @runs("explanation.explain.explain", report=_explained)
