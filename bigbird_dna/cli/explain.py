@@ -12,14 +12,8 @@ if TYPE_CHECKING:
 
 
 def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
-    from bigbird_dna.genome.records import counted
-
-    found = (
-        counted(counts.targets, "sequence"),
-        counted(counts.bases, "base"),
-        counted(counts.seqlets, "seqlet"),
-    )
-    yield f"{given['output']}/explanation.html: {', '.join(found)}"
+    numbers = f"sequences: {counts.targets:,}, bases: {counts.bases:,}, seqlets: {counts.seqlets:,}"
+    yield f"{given['output']}/explanation.html; {numbers}"
 
 
 @runs("explanation.explain.explain", report=_explained)
