@@ -133,7 +133,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
     tokenizer: Any = SimpleNamespace(
         **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
-        encode_batch=lambda texts, threads=1: [np.full(len(text), 5, np.int32) for text in texts],
+        split_batch=lambda texts, _phase, _threads: [np.full(len(text), 5, np.int32) for text in texts],
     )  # a token a base
     objective = ClassifierObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
     seen: list[set[int]] = []
