@@ -211,15 +211,6 @@ def _check(
         raise UsageError("deletions: only with the method mutagenesis")
 
 
-def _is_vcf(explained: Sequence[_Explained]) -> bool:
-    return any(one.target.name.endswith((" REF", " ALT")) for one in explained)
-
-
-def _on_reference(explained: Sequence[_Explained]) -> list[_Explained]:
-    """Those whose bases are those of the reference: all but alternative alleles."""
-    return [one for one in explained if not (_is_vcf([one]) and one.target.name.endswith(" ALT"))]
-
-
 def _write(
     files: Path,
     explained: Sequence[_Explained],
@@ -248,7 +239,7 @@ def _write(
         for number, one in enumerate(explained):
             shap[number, :, : len(one.target.bases)] = one.mutations.hypothetical[..., column].mean(0).T
         np.savez_compressed(files / f"{prefix}shap.npz", shap)
-        on_reference = _on_reference(explained)
+        on_reference = [one for one in explained if one.target.on_reference]
         write_lines(files / f"{prefix}seqlets.bed", _seqlet_lines(on_reference, column, origin))
         values = list(_values(on_reference, column, contigs))
         write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")

@@ -32,7 +32,7 @@ class ExplainedWindow(NamedTuple):
 
     `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
     sequence of a file, its name and the number of bases before them. `sides` are the bases next to the
-    window, which a deletion moves into it.
+    window, which a deletion moves into it. The bases `on_reference` are not those of an alternative allele.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ExplainedWindow(NamedTuple):
     first: int
     last: int
     sides: tuple[str, str] = ("N", "N")
+    on_reference: bool = True
 
     @property
     def bases(self) -> str:
@@ -153,7 +154,7 @@ def _alleles(path: Path, model: LoadedModel, reference: Reference, flank: int) -
                 name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
                 name = name if identifier == "." else f"{identifier} {name}"
                 for target, allele in zip(found, ("REF", "ALT"), strict=True):
-                    yield target._replace(name=f"{name} {allele}")
+                    yield target._replace(name=f"{name} {allele}", on_reference=allele == "REF")
     for note, count in notes.items():
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
 
