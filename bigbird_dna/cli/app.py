@@ -28,6 +28,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "score-variants": "cli.predict.score_variants",
         "explain": "cli.explain.explain",
         "dependency-map": "cli.explain.draw_dependencies",
+        "motifs": "cli.explain.find_motifs",
         "generate": "cli.predict.generate",
         "merge-shards": "cli.predict.merge_shards",
     },

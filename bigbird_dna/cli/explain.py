@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
+from bigbird_dna.config.experiments import TAXA
 
 if TYPE_CHECKING:
     from bigbird_dna.explanation.explain import ExplanationCounts
+    from bigbird_dna.explanation.motifs import MotifCounts
 
 
 def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
@@ -54,6 +56,34 @@ def explain(
     base is a TSS for a promoter model, whose whole window is explained.
 
     Example: bigbird-dna explain yeast-promoters promoters.bed --reference genome.fa.gz -o explained
+    """
+
+
+def _motifs(counts: "MotifCounts", given: dict[str, Any]) -> Iterator[str]:
+    numbers = f"outputs: {counts.outputs:,}, motifs: {counts.motifs:,}, with a match: {counts.matched:,}"
+    yield f"{given['output']}/motifs.html; {numbers}"
+
+
+@runs("explanation.motifs.find_motifs", report=_motifs)
+def find_motifs(
+    explained: list[Path] = argument("Directories that explain wrote, each of other outputs."),
+    output: Path = opt.DIRECTORY,
+    matrices: Path | None = option(
+        None, "FILE", "Matrices of known binding sites, in JASPAR format.", "JASPAR's for --taxon"
+    ),
+    taxon: str = option(TAXA[0], "|".join(TAXA), "Taxonomic group of JASPAR's core matrices."),
+    max_q: float = option(0.05, "Q", "Largest q-value of a match between a motif and a matrix."),
+    min_seqlets: int = option(20, "N", "Smallest number of seqlets of a motif."),
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
+
+    Seqlets with similar contributions are clustered by TF-MoDISco, and each cluster is compared with all
+    matrices by Tomtom. Outputs with the name of a factor are checked: do their motifs match the factor's own
+    matrix, and how often those of the other factors? Files: motifs.html, motifs.tsv, matches.tsv,
+    recovered.tsv, motifs.meme. Needs the extra "explain" of the package, which is compiled in the first run.
+
+    Example: bigbird-dna motifs explained/Abf1 explained/Reb1 --taxon fungi -o motifs
     """
 
 

@@ -234,7 +234,7 @@ def _write(
         one_hot[number, :, : len(one.target.bases)] = one.mutations.one_hot.T
     np.savez_compressed(files / "ohe.npz", one_hot)
     for column, name in enumerate(names):
-        prefix = "" if len(names) == 1 else f"{_file_name(name)}."
+        prefix = output_prefix(name, len(names))
         shap = np.zeros(one_hot.shape, np.float32)
         for number, one in enumerate(explained):
             shap[number, :, : len(one.target.bases)] = one.mutations.hypothetical[..., column].mean(0).T
@@ -245,8 +245,9 @@ def _write(
         write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name)
+def output_prefix(name: str, outputs: int) -> str:
+    """The beginning of the names of an output's files, which depends on the number of `outputs`."""
+    return "" if outputs == 1 else re.sub(r"[^\w.-]+", "_", name) + "."
 
 
 def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:

@@ -62,9 +62,10 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
     for number, one in enumerate(islice(explained, MOST_SHOWN), 1):
         path = output / "logos" / f"{number:03}.svg"
         draw_logo(one, path)
-        link = f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
         title = one.name if one.output in ("promoter", one.name) else f"{one.name}: {one.output}"
-        logos.append(Logo(title, f"{one.place}. Score {one.score:.3g} ± {one.score_noise:.2g}.", link))
+        logos.append(
+            Logo(title, f"{one.place}. Score {one.score:.3g} ± {one.score_noise:.2g}.", data_link(path))
+        )
     rows = [
         [
             one.name,
@@ -108,10 +109,12 @@ def draw_logo(one: Explanation, path: Path) -> None:
     """Draw the contributions of bases as letters, up to 120 per row; faint ones are not certain."""
     rows = -(-len(one.bases) // _BASES_PER_ROW)
     ends = 1.1 * min(float(one.contributions.min()), 0), 1.1 * max(float(one.contributions.max()), 1e-6)
+    heights = one.contributions[:, None] * (np.array(list(one.bases))[:, None] == list(COLORS))
+    opacity = np.where(one.certain, 1.0, _FAINT)
     with panels(rows, 1, 12, 1.5, sharey=True) as (figure, axes):
         for row, axis in enumerate(axes):
             part = slice(row * _BASES_PER_ROW, min((row + 1) * _BASES_PER_ROW, len(one.bases)))
-            _letters(axis, one, part)
+            draw_letters(axis, heights[part], range(part.start, part.stop), opacity[part])
             axis.set_xlim(part.start - 0.5, part.start + min(_BASES_PER_ROW, len(one.bases)) - 0.5)
             axis.set_ylim(*ends)
             axis.grid(visible=False)
@@ -123,20 +126,30 @@ def draw_logo(one: Explanation, path: Path) -> None:
         save_figure(figure, path)
 
 
-def _letters(axis: Axes, one: Explanation, part: slice) -> None:
-    """Draw letters whose heights are the contributions; negative ones hang below the line."""
+def data_link(path: Path) -> str:
+    """The address of an SVG file's content, to be shown on a page."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Floats) -> None:
+    """Draw a stack of letters at each place, of heights (L, 4); negative ones hang below the line.
+
+    Letters of small heights are next to the line. `opacity` (L,) is that of a place.
+    """
     from matplotlib.patches import PathPatch
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Affine2D
 
-    outlines = {base: TextPath((0, 0), base, size=1) for base in COLORS}
-    for place in range(part.start, part.stop):
-        base, value = one.bases[place], float(one.contributions[place])
-        if base not in outlines or value == 0:
-            continue
-        box = outlines[base].get_extents()
-        turn = Affine2D().translate(-box.x0, -box.y0).scale(0.9 / box.width, value / box.height)
-        shape = outlines[base].transformed(turn.translate(place - 0.45, 0))
-        alpha = 1.0 if one.certain[place] else _FAINT
-        axis.add_patch(PathPatch(shape, facecolor=COLORS[base], alpha=alpha, linewidth=0))
+    outlines = [(TextPath((0, 0), base, size=1), color) for base, color in COLORS.items()]
+    for place, row, alpha in zip(places, heights, opacity, strict=True):
+        tops = {True: 0.0, False: 0.0}  # of positive and of negative letters
+        for number in np.argsort(np.abs(row)):
+            (outline, color), value = outlines[number], float(row[number])
+            if value == 0:
+                continue
+            box, sign = outline.get_extents(), value > 0
+            turn = Affine2D().translate(-box.x0, -box.y0).scale(0.9 / box.width, value / box.height)
+            shape = outline.transformed(turn.translate(place - 0.45, tops[sign]))
+            tops[sign] += value
+            axis.add_patch(PathPatch(shape, facecolor=color, alpha=float(alpha), linewidth=0))
     axis.axhline(0, color=INK, linewidth=0.6)

@@ -21,13 +21,14 @@ from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
 from bigbird_dna.config import OptimizerConfig
 from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.papers.comparators.architectures import NETWORKS, NetworkComparator
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
+from bigbird_dna.papers.comparators.motifs import MotifScan
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from bigbird_dna.training.loop import Epochs
 from tests.baselines.sources import Source

@@ -22,6 +22,7 @@ from bigbird_dna.config import load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.metrics.auroc import auroc
@@ -29,15 +30,7 @@ from bigbird_dna.papers.comparators import motifs
 from bigbird_dna.papers.comparators.fitting import TrackData, fit_comparator
 from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, GkmSvm, fit_svms
 from bigbird_dna.papers.comparators.interface import fit_sigmoid
-from bigbird_dna.papers.comparators.motifs import (
-    KnownMotif,
-    MotifScan,
-    best_matches,
-    factor_key,
-    jaspar_motifs,
-    motifs_of_factor,
-    read_motifs,
-)
+from bigbird_dna.papers.comparators.motifs import MotifScan, best_matches
 from tests.calibration.sources import mixture
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails

@@ -1,0 +1,309 @@
+"""Command `motifs`: recurring patterns among contributions, compared with matrices of known binding sites.
+
+Seqlets with similar contributions are clustered by TF-MoDISco (the package modisco-lite), and the base
+frequencies of each cluster, a motif, are compared with all matrices by Tomtom (the package memelite).
+P-values are adjusted over all pairs of a motif and a matrix of an output (Benjamini and Hochberg).
+
+An output that has the name of a factor has an independent truth: the factor's own matrix. It is recovered if
+a motif matches it. Without a truth in the model, the matrices of the other outputs' factors match as often.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bigbird_dna.config.experiments import TAXA
+from bigbird_dna.console import log, progress
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.outputs import command_line
+from bigbird_dna.disk.tables import Schema, read_table, write_table
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
+from bigbird_dna.explanation.explain import SCORES, output_prefix
+from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
+from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.reporting.motifs import Match, Motif, motif_page, recovered_fraction
+from bigbird_dna.tokens.interface import BASES
+
+# Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
+_WINDOW, _FLANK = 15, 5  # of a seqlet
+_CORE, _GROWTH = 20, 5  # of a cluster: its best window, and what is added on either side
+_SPACING = _WINDOW // 2 + _FLANK  # of seqlets, at least
+SHORTEST = _WINDOW + 4 * _FLANK  # bp of the explained sequences
+_TRIM = 0.3  # of the largest sum of absolute contributions: positions at a motif's ends have less
+_FEW_MATRICES = 25  # Tomtom's p-values with fewer are rough
+_FLOOR = 1e-300  # p-values are positive
+
+MOTIFS = Schema.of(
+    "text motif output effect consensus; count seqlets width; number contribution",
+    "text matrix factor; metric p_value q_value; count significant",
+    key=["output", "motif"],
+)
+MATCHES = Schema.of(
+    "text output motif matrix factor; number p_value q_value", key=["output", "motif", "matrix"]
+)
+RECOVERED = Schema.of(
+    "text output matrices; count motifs; text recovered motif; metric p_value q_value others_recovered",
+    key=["output"],
+)
+
+# Axes: N explained sequences, L bases, M motifs of an output, K matrices, W positions.
+
+Floats = NDArray[np.float64]
+
+
+class MotifCounts(NamedTuple):
+    """Number of outputs, of their motifs, and of motifs that match a matrix."""
+
+    outputs: int
+    motifs: int
+    matched: int
+
+
+class Explained(NamedTuple):
+    """One-hot bases (N, L, 4) of explained sequences, and the contribution that each base would have."""
+
+    one_hot: NDArray[np.float32]
+    contributions: NDArray[np.float32]
+
+
+def find_motifs(
+    explained: Sequence[Path | str],
+    output: Path | str,
+    *,
+    matrices: Path | str | None = None,
+    taxon: str = TAXA[0],
+    max_q: float = 0.05,
+    min_seqlets: int = 20,
+    threads: int | None = None,
+) -> MotifCounts:
+    """Write the motifs of explanations, and the matrices of known binding sites that they match.
+
+    Parameters
+    ----------
+    explained
+        Directories that `explain` wrote, each of other outputs, with sequences of at least 35 bp.
+    output
+        Directory to write: tables, motifs in MEME format, and a page (docs/files/explanations.md).
+    matrices, taxon
+        A file of matrices in JASPAR format; None: JASPAR's core matrices for a taxonomic group.
+    max_q
+        Largest q-value of a match.
+    min_seqlets
+        Smallest number of seqlets of a motif.
+    threads
+        As for `score_promoters`.
+
+    Raises
+    ------
+    UsageError, DataError
+        An argument is out of range; a package of the extra `explain` is missing; a directory is not one of
+        `explain`, or two have the same output; sequences are too short; the file of matrices is invalid.
+    """
+    check_choice("taxon", taxon, TAXA)
+    check_fraction("max_q", max_q)
+    check_at_least_one({"min_seqlets": min_seqlets, "threads": threads})
+    paths = list(map(Path, explained))
+    known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
+    given = read_explained(paths)
+    with cpu_threads(threads), into_directory(Path(output), paths) as files:
+        found = list[Motif]()
+        for name, arrays in progress(given.items(), "finding motifs", len(given), "outputs"):
+            own = discovered(name, arrays, min_seqlets)
+            found += compared(own, known, max_q, threads or 1)
+        options = {"--matrices": matrices, "--taxon": None if matrices else taxon, "--max-q": max_q}
+        line = command_line("motifs", paths, {**options, "--min-seqlets": min_seqlets})
+        recovery = recovery_table(list(given), found, known, max_q)
+        write_table(files / "motifs.tsv", motif_table(found, known, max_q), MOTIFS)
+        write_table(files / "matches.tsv", _match_table(found, known, max_q), MATCHES)
+        write_table(files / "recovered.tsv", recovery, RECOVERED)
+        (files / "motifs.meme").write_text(meme_text(found), encoding="utf-8")
+        motif_page(found, known, recovery, max_q, line, files)
+    return MotifCounts(len(given), len(found), sum(bool(one.significant(max_q)) for one in found))
+
+
+def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
+    """Read the arrays of each output of directories that `explain` wrote, by the output's name."""
+    found = dict[str, Explained]()
+    for path in paths:
+        names = list(dict.fromkeys(read_table(path / "scores.tsv", SCORES)["output"]))
+        one_hot = _array(path / "ohe.npz")
+        if one_hot.shape[2] < SHORTEST:
+            raise UsageError(
+                f"{path}: the longest explained sequence has {one_hot.shape[2]} bp; motifs need {SHORTEST}"
+            )
+        for name in names:
+            if name in found:
+                raise UsageError(f"{path}: output {name!r} is also in another directory: explain it once")
+            shap = path / f"{output_prefix(name, len(names))}shap.npz"
+            contributions = _array(shap)
+            if contributions.shape != one_hot.shape:
+                raise DataError(f"{shap}: has other dimensions than ohe.npz")
+            found[name] = Explained(one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1))
+    return found
+
+
+def _array(path: Path) -> NDArray[np.float32]:
+    """Read an array (N, 4, L) of `explain`."""
+    fault = "not an array of an explanation"
+    with reading(path, fault, Exception), path.open("rb") as stream, np.load(stream) as stored:
+        values = np.asarray(stored["arr_0"], np.float32)
+    if values.ndim != 3 or values.shape[1] != len(BASES) or not np.isfinite(values).all():
+        raise DataError(f"{path}: must be finite numbers (sequences, 4, bases)")
+    return values
+
+
+def discovered(name: str, explained: Explained, min_seqlets: int) -> list[Motif]:
+    """Return the motifs of an output by TF-MoDISco, without their matches."""
+    sequences, bases = explained.one_hot.shape[:2]
+    if sequences * (bases // _SPACING + 1) < min_seqlets:  # too few even if they were everywhere
+        return []
+    try:
+        from modiscolite.tfmodisco import TFMoDISco
+    except ImportError:
+        raise UsageError("motifs need the package modisco-lite: pip install 'bigbird-dna[explain]'") from None
+    log(f"{name}: clustering; the first run on a machine also compiles the packages, for some minutes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        both = TFMoDISco(
+            one_hot=explained.one_hot,
+            hypothetical_contribs=explained.contributions,
+            sliding_window_size=_WINDOW,
+            flank_size=_FLANK,
+            trim_to_window_size=_CORE,
+            initial_flank_to_add=_GROWTH,
+            min_metacluster_size=min_seqlets,
+            final_min_cluster_size=min_seqlets,
+        )
+    return [
+        _trimmed(f"{effect}-{number}", name, effect, len(one.seqlets), one.sequence, one.contrib_scores)
+        for effect, patterns in zip(("increases", "decreases"), both, strict=True)
+        for number, one in enumerate(patterns or (), 1)
+    ]
+
+
+def _trimmed(
+    name: str, output: str, effect: str, seqlets: int, frequencies: Floats, contributions: Floats
+) -> Motif:
+    """A motif without positions of small contributions at its ends."""
+    sums = np.abs(contributions).sum(1)
+    large = np.flatnonzero(sums >= _TRIM * sums.max())
+    part = slice(large[0], large[-1] + 1)
+    return Motif(
+        name, output, effect, seqlets, np.asarray(frequencies)[part], np.asarray(contributions)[part]
+    )
+
+
+def compared(
+    motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float, threads: int = 1
+) -> list[Motif]:
+    """Return the motifs of an output with their matches, one per matrix, by Tomtom."""
+    if not motifs:
+        return []
+    try:
+        from memelite import tomtom
+    except ImportError:
+        raise UsageError("motifs need the package memelite: pip install 'bigbird-dna[explain]'") from None
+    if len(known) < _FEW_MATRICES:
+        log(f"warning: {len(known)} matrices: with fewer than {_FEW_MATRICES}, p-values are rough")
+    targets = [(one.counts / one.counts.sum(1, keepdims=True)).T for one in known]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        p_values, _, offsets, _, strands = tomtom(
+            [np.ascontiguousarray(one.frequencies.T, np.float64) for one in motifs], targets, n_jobs=threads
+        )
+    return with_matches(motifs, np.asarray(p_values), np.asarray(offsets), np.asarray(strands))
+
+
+def with_matches(motifs: Sequence[Motif], p_values: Floats, offsets: Floats, strands: Floats) -> list[Motif]:
+    """Return motifs with a match per matrix, of arrays (M, K); q-values are those of all M x K pairs."""
+    from scipy.stats import false_discovery_control
+
+    p_values = np.clip(p_values, _FLOOR, 1)
+    q_values = false_discovery_control(p_values.ravel()).reshape(p_values.shape)
+    return [
+        one._replace(
+            matches=[
+                Match(float(p), float(q), int(offset), bool(strand))
+                for p, q, offset, strand in zip(*own, strict=True)
+            ]
+        )
+        for one, *own in zip(motifs, p_values, q_values, offsets, strands, strict=True)
+    ]
+
+
+def motif_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+    """Rows of `MOTIFS`; matrix and factor are those of the best match, `.` if it is not significant."""
+    rows = []
+    for one in motifs:
+        significant = one.significant(max_q)
+        best = known[significant[0]] if significant else None
+        match = one.matches[significant[0]] if significant else None
+        rows.append(
+            (
+                *(one.name, one.output, one.effect, one.consensus, one.seqlets, len(one.frequencies)),
+                float(one.contributions.sum()),
+                *((best.matrix, best.factor) if best else (".", ".")),
+                *((match.p_value, match.q_value) if match else (np.nan, np.nan)),
+                len(significant),
+            )
+        )
+    return pd.DataFrame(rows, columns=MOTIFS.names)
+
+
+def _match_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+    rows = [
+        (one.output, one.name, known[number].matrix, known[number].factor, *one.matches[number][:2])
+        for one in motifs
+        for number in one.significant(max_q)
+    ]
+    return pd.DataFrame(rows, columns=MATCHES.names)
+
+
+def recovery_table(
+    outputs: Sequence[str], motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float
+) -> pd.DataFrame:
+    """Rows of `RECOVERED`: whether the motifs of an output match the matrices of the factor of its name.
+
+    `others_recovered` is the fraction of the other outputs' factors, with other matrices, that they match:
+    how often a factor's matrix is matched by chance. Outputs without a matrix have no row.
+    """
+    numbers = {id(one): number for number, one in enumerate(known)}
+    own = {name: {numbers[id(one)] for one in motifs_of_factor(name, known)} for name in outputs}
+    own = {name: found for name, found in own.items() if found}
+    rows = []
+    for name, matrices in own.items():
+        mine = [one for one in motifs if one.output == name]
+        matched = {number for one in mine for number in one.significant(max_q)}
+        others = {factor_key(other): found for other, found in own.items() if not found & matrices}
+        best = min(
+            ((one.matches[number], one.name) for one in mine for number in matrices),
+            default=(Match(np.nan, np.nan, 0, False), "."),
+        )
+        rows.append(
+            (
+                *(name, ",".join(sorted(known[number].matrix for number in matrices)), len(mine)),
+                *("yes" if matched & matrices else "no", best[1], best[0].p_value, best[0].q_value),
+                recovered_fraction([bool(matched & found) for found in others.values()]),
+            )
+        )
+    return pd.DataFrame(rows, columns=RECOVERED.names)
+
+
+def meme_text(motifs: Sequence[Motif]) -> str:
+    """The motifs in the format of the MEME suite (version 4), as frequencies."""
+    return "\n".join(_meme_lines(motifs)) + "\n"
+
+
+def _meme_lines(motifs: Sequence[Motif]) -> Iterator[str]:
+    yield from ("MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", "")
+    yield from ("Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25")
+    for one in motifs:
+        yield from ("", f"MOTIF {one.output}:{one.name} {one.consensus}".replace("\t", " "))
+        yield f"letter-probability matrix: alength= 4 w= {len(one.frequencies)} nsites= {one.seqlets}"
+        yield from (" ".join(f"{value:.6f}" for value in row) for row in one.frequencies)

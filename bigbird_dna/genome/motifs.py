@@ -1,0 +1,119 @@
+"""Matrices of the known binding sites of factors, from JASPAR or a file."""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.errors import DataError, UsageError
+
+# Axes: W positions of a matrix.
+
+RELEASE = "JASPAR2026"
+
+# Factor names in public peak sets that differ from JASPAR's names.
+SYNONYMS = {
+    "AP2ALPHA": "TFAP2A",
+    "AP2GAMMA": "TFAP2C",
+    "CFOS": "FOS",
+    "CJUN": "JUN",
+    "CMYC": "MYC",
+    "ERALPHA": "ESR1",
+    "ERALPHAA": "ESR1",
+    "ERRA": "ESRRA",
+    "GABP": "GABPA",
+    "GR": "NR3C1",
+    "NFKB": "RELA",
+    "OCT2": "POU2F2",
+    "PU1": "SPI1",
+    "RXRALPHA": "RXRA",
+    "TR4": "NR2C2",
+}
+_VARIANT = re.compile(r"\(var\.\d+\)", re.IGNORECASE)
+_REMARK = re.compile(r"_?\([^)]*\)")
+
+
+class KnownMotif(NamedTuple):
+    """Counts of each base at each position of a factor's sites."""
+
+    factor: str
+    matrix: str  # matrix name in the database
+    counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
+
+    def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
+        """Return bits (W, 4) of each base relative to its `background`, with JASPAR's pseudocounts."""
+        from Bio import motifs
+        from Bio.motifs import jaspar
+
+        letters = dict(zip("ACGT", self.counts.T.tolist(), strict=True))
+        motif = motifs.Motif(alphabet="ACGT", counts=letters)  # type: ignore[no-untyped-call]
+        motif.background = dict(zip("ACGT", background, strict=True))
+        motif.pseudocounts = jaspar.calculate_pseudocounts(motif)  # type: ignore[no-untyped-call]
+        return np.array([motif.pssm[letter] for letter in "ACGT"]).T
+
+
+def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
+    """Return the latest matrices of JASPAR's core collection for a taxon; `UsageError` if not installed."""
+    try:
+        from pyjaspar import jaspardb
+    except ImportError:
+        raise UsageError(
+            "JASPAR's matrices need the package pyjaspar: pip install 'bigbird-dna[motifs]', "
+            "or give a file of matrices with --motifs"
+        ) from None
+    database = jaspardb(release=RELEASE)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            records = database.fetch_motifs(collection="CORE", tax_group=[taxon])
+    finally:
+        database.conn.close()
+    return tuple(sorted((_known(one) for one in records), key=lambda motif: motif.matrix))
+
+
+def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
+    """Read matrices in JASPAR's format (a line `>matrix factor`, one per base); `DataError` if invalid."""
+    from Bio import motifs
+
+    fault = "not a file of matrices in JASPAR's format"
+    with reading(path, fault, Exception), path.open(encoding="utf-8") as stream:
+        records = motifs.parse(stream, "jaspar")  # type: ignore[no-untyped-call]
+        found = tuple(_known(record) for record in records)
+    if not found:
+        raise DataError(f"{path}: contains no matrix")
+    for motif in found:
+        counts = motif.counts
+        if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
+            raise DataError(f"{path}: matrix {motif.matrix!r:.60}: a position has no or invalid counts")
+    return found
+
+
+def _known(record: Any) -> KnownMotif:
+    counts = np.array([record.counts[letter] for letter in "ACGT"], np.float64).T
+    matrix = getattr(record, "matrix_id", None) or record.name
+    return KnownMotif(str(record.name), str(matrix), counts)
+
+
+def factor_key(name: str) -> str:
+    """Return a factor's name for comparison: letters and digits only, in capitals, with synonyms replaced."""
+    plain = _REMARK.sub("", _VARIANT.sub("", name))
+    plain = re.sub(r"^eGFP-", "", plain)
+    key = re.sub(r"[^A-Za-z0-9]", "", plain).upper()
+    return SYNONYMS.get(key, key)
+
+
+def motifs_of_factor(name: str, motifs: Iterable[KnownMotif]) -> tuple[KnownMotif, ...]:
+    """Return the matrices of a factor, or, if it has none, those of complexes (`A::B`) that contain it."""
+    key, own, shared = factor_key(name), [], []
+    for motif in motifs:
+        keys = [factor_key(part) for part in motif.factor.split("::")]
+        if keys == [key]:
+            own.append(motif)
+        elif key in keys:
+            shared.append(motif)
+    return tuple(own or shared) if key else ()

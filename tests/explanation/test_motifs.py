@@ -1,0 +1,182 @@
+"""Motifs of contributions: their matches, the recovery of known matrices, files, and what is refused."""
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from Bio import motifs as bio
+from numpy.typing import NDArray
+
+from bigbird_dna.disk.tables import read_table
+from bigbird_dna.explanation.motifs import (
+    MATCHES,
+    MOTIFS,
+    RECOVERED,
+    find_motifs,
+    meme_text,
+    motif_table,
+    read_explained,
+    recovery_table,
+    with_matches,
+)
+from bigbird_dna.genome.motifs import KnownMotif
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.reporting.motifs import IUPAC, Motif, motif_page
+from tests.cli.command import Run, refused
+from tests.html_pages import HtmlPage
+
+WORDS = {"Reb1": "TTACCCGG", "Cbf1": "GTCACGTGAC", "Ume6": "TAGCCGCCGA"}
+
+
+def frequencies(word: str) -> NDArray[np.float64]:
+    return np.where(np.array(list(word))[:, None] == list("ACGT"), 0.97, 0.01)
+
+
+def matrices(words: dict[str, str] = WORDS, others: int = 30) -> list[KnownMotif]:
+    """A matrix of each word, and random ones."""
+    rng = np.random.default_rng(3)
+    own = [KnownMotif(name.upper(), f"MA{name}", 100 * frequencies(word)) for name, word in words.items()]
+    drawn = (100 * rng.dirichlet([0.4] * 4, size=9) for _ in range(others))
+    return own + [KnownMotif(f"other{number}", f"MX{number}", counts) for number, counts in enumerate(drawn)]
+
+
+def motif(output: str, word: str) -> Motif:
+    values = frequencies(word)
+    return Motif("increases-1", output, "increases", 1000, values, values - 0.25)
+
+
+def matched(best: dict[str, str]) -> tuple[list[Motif], list[KnownMotif]]:
+    """Motifs of outputs, each of which matches one factor's matrix."""
+    known, found = matrices(), list[Motif]()
+    for output, factor in best.items():
+        p_values = np.full((1, len(known)), 0.5)
+        p_values[0, [one.factor for one in known].index(factor.upper())] = 1e-6
+        zeros = np.zeros_like(p_values)
+        found += with_matches([motif(output, WORDS[factor])], p_values, zeros, zeros)
+    return found, known
+
+
+def write_explained(path: Path, name: str, word: str, seed: int, sequences: int = 120) -> None:
+    """What `explain` writes, of random sequences, most of them with a word and contributions of its bases."""
+    path.mkdir(parents=True)
+    rng, size, length = np.random.default_rng(seed), 100, len(word)
+    codes = rng.integers(0, 4, (sequences, size))
+    values = rng.normal(0, 0.05, (sequences, size, 4))
+    own = np.array(["ACGT".index(base) for base in word])
+    for number in range(0 if word else sequences, sequences):
+        place = rng.integers(20, size - 20 - length)
+        codes[number, place : place + length] = own if number % 2 else 3 - own[::-1]
+        values[number, place : place + length] += np.eye(4)[codes[number, place : place + length]] - 0.25
+    np.savez_compressed(path / "ohe.npz", np.eye(4, dtype=np.int8)[codes].transpose(0, 2, 1))
+    np.savez_compressed(path / "shap.npz", values.transpose(0, 2, 1).astype(np.float32))
+    rows = "".join(f"s{number}\t{name}\t1\t0\n" for number in range(sequences))
+    (path / "scores.tsv").write_text(f"name\toutput\tscore\tnoise\n{rows}")
+
+
+def test_q_values_are_those_of_all_pairs_of_an_output() -> None:
+    rng = np.random.default_rng(1)
+    p_values = rng.random((3, 20)) ** 3
+    zeros = np.zeros_like(p_values)
+    found = with_matches([motif("x", "ACGT")] * 3, p_values, zeros, zeros)
+    every = np.sort(p_values.ravel())
+    for row, one in zip(p_values, found, strict=True):
+        for p_value, match in zip(row, one.matches, strict=True):
+            ranks = np.arange(1, 61)[every >= p_value]
+            assert match.q_value == pytest.approx(min(1, (every[every >= p_value] * 60 / ranks).min()))
+        numbers = one.significant(0.3)
+        assert [one.matches[number].p_value for number in numbers] == sorted(
+            match.p_value for match in one.matches if match.q_value <= 0.3
+        )
+
+
+def test_recovery_counts_own_matrices_and_those_of_others() -> None:
+    found, known = matched({"Reb1": "Reb1", "Cbf1": "Ume6"})
+    table = recovery_table(["Reb1", "Cbf1", "Ume6", "noise"], found, known, 0.05).set_index("output")
+    assert list(table.index) == ["Reb1", "Cbf1", "Ume6"]
+    assert list(table["recovered"]) == ["yes", "no", "no"] and list(table["motifs"]) == [1, 1, 0]
+    assert list(table["others_recovered"]) == [0, 0.5, 0]
+    assert table["p_value"].isna().tolist() == [False, False, True]
+    best = motif_table(found, known, 0.05).set_index("output")["factor"]
+    assert best.to_dict() == {"Reb1": "REB1", "Cbf1": "UME6"}
+    assert set(motif_table(found, known, 0)["factor"]) == {"."}
+
+
+def test_consensus_has_iupac_letters() -> None:
+    from Bio.Data.IUPACData import ambiguous_dna_values
+
+    for letter, bases in ambiguous_dna_values.items():
+        if letter != "X":
+            row = np.array([[base in bases for base in "ACGT"]]) / len(bases)
+            assert motif("x", "A")._replace(frequencies=row).consensus == letter
+            assert IUPAC.index(letter) == sum(1 << "ACGT".index(base) for base in bases)
+
+
+def test_other_software_reads_the_motifs() -> None:
+    found = [motif(output, word) for output, word in WORDS.items()]
+    for expected, read in zip(found, bio.parse(StringIO(meme_text(found)), "minimal"), strict=True):
+        assert read.name == f"{expected.output}:increases-1" and str(read.consensus) == expected.consensus
+        values = np.array([read.pwm[base] for base in "ACGT"]).T
+        np.testing.assert_allclose(values, expected.frequencies, atol=0.01)
+
+
+def test_the_page_hides_motifs_without_a_match(tmp_path: Path) -> None:
+    found, known = matched({"Reb1": "Reb1", "Cbf1": "Ume6"})
+    table = recovery_table(["Reb1", "Cbf1"], found, known, 0.05)
+    motif_page([*found, motif("x", "ACGTTGCA")], known, table, 0.05, "motifs", tmp_path)
+    text = (tmp_path / "motifs.html").read_text()
+    page = HtmlPage(text)
+    assert page.closed_in_order and sum(tag == "img" for tag, _ in page.tags) == 3
+    shown, hidden = text.split("<details>")
+    assert WORDS["Reb1"] in shown and "ACGTTGCA" not in shown and "ACGTTGCA" in hidden
+
+
+def test_arrays_are_read_by_output(tmp_path: Path) -> None:
+    write_explained(tmp_path / "one", "Reb1", "ACGTACGT", 1, 5)
+    read = read_explained([tmp_path / "one"])["Reb1"]
+    assert read.one_hot.shape == read.contributions.shape == (5, 100, 4)
+    assert (read.one_hot.sum(2) == 1).all()
+
+
+def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_explained(one, "Reb1", "ACGTACGT", 1, 5)
+    write_explained(two, "Reb1", "ACGTACGT", 2, 5)
+    output = ["-o", tmp_path / "out"]
+    refused(run("motifs", one, two, *output), 2, two)
+    refused(run("motifs", one, "--max-q", 2, *output), 2)
+    refused(run("motifs", one, "--taxon", "mammals", *output), 2)
+    refused(run("motifs", tmp_path / "none", *output), 1, tmp_path / "none" / "scores.tsv")
+    (two / "shap.npz").write_bytes((two / "shap.npz").read_bytes()[:100])
+    refused(run("motifs", two, *output), 1, two / "shap.npz")
+    np.savez(two / "shap.npz", np.zeros((5, 4, 99)))
+    refused(run("motifs", two, *output), 1, two / "shap.npz")
+    np.savez(two / "ohe.npz", np.zeros((5, 4, 20)))
+    refused(run("motifs", two, *output), 2, two)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_planted_words_are_found_and_recovered(tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("modiscolite", reason="needs modisco-lite: pip install 'bigbird-dna[explain]'")
+    known = "".join(
+        f">{one.matrix} {one.factor}\n"
+        + "".join(" ".join(f"{x:.2f}" for x in row) + "\n" for row in one.counts.T)
+        for one in matrices()
+    )
+    (tmp_path / "known.txt").write_text(known)
+    for number, (name, word) in enumerate(WORDS.items()):
+        write_explained(tmp_path / name, name, word, number)
+    write_explained(tmp_path / "noise", "noise", "", 9)
+    given = [tmp_path / name for name in (*WORDS, "noise")]
+    counts = find_motifs(given, tmp_path / "out", matrices=tmp_path / "known.txt")
+    assert counts.outputs == 4 and counts.matched >= 3
+    table = read_table(tmp_path / "out" / "motifs.tsv", MOTIFS)
+    assert "noise" not in set(table["output"])
+    for name, word in WORDS.items():
+        found = table[table["output"] == name].iloc[0]
+        turned = reverse_complement(word)
+        assert word[2:-2] in found["consensus"] or turned[2:-2] in found["consensus"]
+    recovered = read_table(tmp_path / "out" / "recovered.tsv", RECOVERED)
+    assert set(recovered["recovered"]) == {"yes"} and (recovered["others_recovered"] == 0).all()
+    assert set(read_table(tmp_path / "out" / "matches.tsv", MATCHES)["factor"]) >= {"REB1", "CBF1", "UME6"}
