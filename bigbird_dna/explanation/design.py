@@ -334,17 +334,18 @@ def read_motifs(values: Sequence[str]) -> dict[str, str]:
     """
     motifs: dict[str, str] = {}
     for value in values:
-        name, equals, bases = str(value).rpartition("=")
-        pairs = [(name if equals else bases, bases)]
-        if Path(value).exists():
-            pairs = list(stream_sequences(Path(value), TableColumns()))
+        path = Path(value)
+        pairs = [(value.partition("=")[0], value.rpartition("=")[2])]
+        if stored := bool(value) and path.exists():
+            pairs = list(stream_sequences(path, TableColumns()))
+        unknown = "" if stored or "=" in value else "no such file, and "
         for name, bases in pairs:
-            wrong = next((base for base in bases.upper() if base not in BASES), None)
-            if wrong is not None or not (name and bases):
-                what = f"{wrong!r}" if wrong else "nothing"
-                raise UsageError(f"motif {value}: {name!r} has {what} where A, C, G or T is needed")
+            wrong = [base for base in bases.upper() if base not in BASES]
+            if wrong or not (name and bases):
+                what = f"{unknown}{wrong[0]!r} is not A, C, G or T" if wrong else "has no name or no bases"
+                raise UsageError(f"motif {name or value!r}: {what}")
             if name in motifs:
-                raise UsageError(f"motif {value}: the name {name!r} occurs twice")
+                raise UsageError(f"motif {name}: is given twice")
             motifs[name] = bases.upper()
     return motifs
 

@@ -96,10 +96,8 @@ def marginalize(
         check_whole(name, value)
         if value < 0:
             raise UsageError(f"{name} {value}: must not be negative")
-    known = isinstance(motifs, str) and not Path(motifs).exists()
-    sites = read_motifs(motifs.split(",") if known else [motifs] if isinstance(motifs, str) else motifs)
-    if not sites:
-        raise UsageError("motifs: the list is empty")
+    listed = [motifs] if isinstance(motifs, str) and Path(motifs).exists() else motifs
+    sites = read_motifs(listed.split(",") if isinstance(listed, str) else listed)
     with ExitStack() as stack:
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
