@@ -86,7 +86,7 @@ def design(
     reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,
     tracks: str | None = option(
-        None, "NAME", "The track, label or class whose score is changed.", "the only one", "--tracks"
+        None, "PATTERN", "The track, label or class whose score is changed.", "the only one", "--tracks"
     ),
     target: float | None = option(None, "SCORE", "Score to reach.", "as high as possible"),
     edits: int = option(10, "N", "Maximum number of edits of a sequence."),
@@ -237,29 +237,37 @@ def draw_attention(
 
     Example: bigbird-dna report plot-attention results/demo/models/pretrained -o attention.svg
     """
-    from bigbird_dna.config import load_config
-    from bigbird_dna.config.mechanisms import OF_PATTERNS
-    from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.model.mechanism import attention_graph, attention_weights
-    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
     from bigbird_dna.reporting.result import check_format
 
     check_format(output)
     if matrix is not None and matrix.suffix != ".npy":
         raise UsageError(f"--matrix {matrix}: its name must end in .npy")
-    if weights is not None:
-        if tokens is not None:
-            raise UsageError("--seq-len: excludes --weights, whose sequence has a length")
-        _draw_trained(source, weights, output, layer, heads, member, matrix)
+    if weights is None:
+        _draw_untrained(source, output, layer or 0, heads, tokens, matrix)
         return
+    if tokens is not None:
+        raise UsageError("--seq-len: excludes --weights, whose sequence has a length")
+    _draw_trained(source, weights, output, layer, heads, member, matrix)
+
+
+def _draw_untrained(
+    source: Path, output: Path, layer: int, heads: int, tokens: int | None, matrix: Path | None
+) -> None:
+    """Plot the pattern of a layer, or the weights of a random layer without a pattern."""
+    from bigbird_dna.config import load_config
+    from bigbird_dna.config.mechanisms import OF_PATTERNS
+    from bigbird_dna.model.directory import read_encoder_config
+    from bigbird_dna.model.mechanism import attention_graph, attention_weights
+    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
+
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
     if encoder.attention not in OF_PATTERNS:
-        values, title = attention_weights(encoder, layer or 0, tokens)
+        values, title = attention_weights(encoder, layer, tokens)
         if matrix is not None:
             write_array(matrix, values)
         save_weights_figure(values[:heads], output, title=title)
         return
-    kinds, title = attention_graph(encoder, layer or 0, tokens)
+    kinds, title = attention_graph(encoder, layer, tokens)
     if matrix is not None:
         write_array(matrix, kinds)
     # With full attention all heads have the same pattern.

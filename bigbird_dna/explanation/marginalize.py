@@ -1,8 +1,9 @@
 """Command `marginalize` and `bigbird_dna.marginalize`: what motifs add to scores of backgrounds."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ def marginalize(
             raise UsageError(f"{name} {value}: must not be negative")
     listed = [motifs] if isinstance(motifs, str) and Path(motifs).exists() else motifs
     sites = read_motifs(listed.split(",") if isinstance(listed, str) else listed)
+    if not sites:
+        raise UsageError("motifs: the list is empty")
     with ExitStack() as stack:
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
@@ -107,21 +110,29 @@ def marginalize(
         files = stack.enter_context(into_directory(Path(output), input_paths(backgrounds, reference)))
         given = _shuffled(given, shuffles, seed) if shuffles else given
         computing = {"batch_size": batch_size, "device": device}
-
-        def scores(windows: Sequence[str]) -> NDArray[np.float64]:
-            return _mean_scores(loaded, windows, columns, (offsets, tokenizations), computing)
-
-        before, rows = scores([one.window for one in given]), []
+        scores = partial(_mean_scores, loaded, columns, (offsets, tokenizations), computing)
         names = [output_names(loaded)[column] for column in columns]
-        for name, motif in progress(sites.items(), "inserting", len(sites), "motifs"):
-            for strand, site in (("+", motif), ("-", reverse_complement(motif))):
-                after = scores([inserted(one.window, site, _place(one, site, start)) for one in given])
-                for output_name, *values in zip(names, before.T, after.T, strict=True):
-                    rows.append((name, output_name, strand, len(given), *_change(*values)))
+        rows = list(_rows(sites, given, start, names, scores))
         table = pd.DataFrame(rows, columns=MARGINALIZATION.names)
         write_table(files / "marginalization.tsv", table, MARGINALIZATION)
         draw_motif_effects(table, files / "marginalization.svg")
     return table
+
+
+def _rows(
+    motifs: dict[str, str],
+    windows: Sequence[ExplainedWindow],
+    start: int | None,
+    outputs: Sequence[str],
+    scores: Callable[[Sequence[str]], NDArray[np.float64]],
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of `MARGINALIZATION`; `scores` are (N, T)."""
+    before = scores([one.window for one in windows])
+    for name, motif in progress(motifs.items(), "inserting", len(motifs), "motifs"):
+        for strand, site in (("+", motif), ("-", reverse_complement(motif))):
+            after = scores([inserted(one.window, site, _place(one, site, start)) for one in windows])
+            for output, *values in zip(outputs, before.T, after.T, strict=True):
+                yield name, output, strand, len(windows), *_change(*values)
 
 
 def _shuffled(windows: Sequence[ExplainedWindow], copies: int, seed: int) -> list[ExplainedWindow]:
@@ -143,10 +154,10 @@ def _place(window: ExplainedWindow, motif: str, start: int | None) -> int:
 
 def _mean_scores(
     model: Scored,
-    windows: Sequence[str],
     columns: Sequence[int],
     views: tuple[int, int],
     computing: dict[str, Any],
+    windows: Sequence[str],
 ) -> NDArray[np.float64]:
     """Return mean scores (N, T) over views; windows of one length have the same views."""
     scores, numbers = np.empty((len(windows), len(columns))), defaultdict[int, list[int]](list)

@@ -1,7 +1,7 @@
 """Attention weights of a trained model for a sequence, and their product over layers.
 
-The weights are the effective matrix of each layer's attention as the model computes it, whatever its
-mechanism and pattern. Memory is quadratic in the number of tokens.
+The weights are the effective matrix of each layer's attention, of any mechanism and pattern, as the model
+computes it. Memory is quadratic in the number of tokens.
 
 Axes: K layers, H heads, L tokens, including the extra global tokens in front.
 """

@@ -161,6 +161,8 @@ def _letters(axis: Axes, one: Explanation, part: slice) -> None:
 
 def draw_searches(searches: Sequence[tuple[str, Sequence[float]]], target: float | None, path: Path) -> None:
     """Draw the score of each named search before the first edit and after each; at most 24 searches."""
+    from matplotlib.ticker import MaxNLocator
+
     with panels(1, 1, 7, 4) as (figure, (axis,)):
         for number, (name, scores) in enumerate(searches[:MOST_SHOWN]):
             label = name if len(searches) <= len(SERIES) else None
@@ -173,7 +175,7 @@ def draw_searches(searches: Sequence[tuple[str, Sequence[float]]], target: float
             "Score after each edit" + (f" ({left_out:,} more in designs.tsv)" if left_out > 0 else "")
         )
         axis.set(xlabel="edits", ylabel="score, mean over views")
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         add_legend(axis)
         save_figure(figure, path)
 

@@ -10,6 +10,7 @@ from scipy.stats import ttest_1samp
 
 import bigbird_dna
 from bigbird_dna.disk.tables import read_table
+from bigbird_dna.errors import UsageError
 from bigbird_dna.explanation.marginalize import MARGINALIZATION, marginalize
 from bigbird_dna.explanation.mutagenesis import views_of
 from bigbird_dna.genome.reference import prepare_reference
@@ -17,6 +18,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load, save
 from tests.cli.command import Run, refused
 from tests.explanation.models import of_positions, small_model
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 QUICK = {"offsets": 1, "tokenizations": 1}
@@ -120,3 +122,5 @@ def test_what_cannot_be_inserted_is_refused_and_nothing_written(home: Path, tmp_
     ):
         refused(run("marginalize", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()
+    with fails(UsageError):
+        marginalize(promoter, [], given, tmp_path / "out")
