@@ -27,6 +27,8 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
         "explain": "cli.explain.explain",
+        "design": "cli.explain.design",
+        "marginalize": "cli.explain.marginalize",
         "dependency-map": "cli.explain.draw_dependencies",
         "motifs": "cli.explain.find_motifs",
         "generate": "cli.predict.generate",
@@ -107,7 +109,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "pretraining": "cli.reports.report_pretraining",
             "plot-loss": "cli.reports.draw_loss",
             "plot-scores": "cli.reports.draw_scores",
-            "plot-attention": "cli.reports.draw_attention",
+            "plot-attention": "cli.explain.draw_attention",
         },
     ),
     "model": (

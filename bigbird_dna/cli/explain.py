@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.config.experiments import TAXA
+from bigbird_dna.disk.atomic import write_array
+from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bigbird_dna.explanation.explain import ExplanationCounts
     from bigbird_dna.explanation.motifs import MotifCounts
 
@@ -87,6 +91,105 @@ def find_motifs(
     """
 
 
+def _designed(table: "pd.DataFrame", given: dict[str, Any]) -> Iterator[str]:
+    reached = "" if given["target"] is None else f", target reached: {(table['reached'] == 'yes').sum():,}"
+    yield f"{given['output']}/designs.fa; sequences: {len(table):,}, edits: {table['edits'].sum():,}{reached}"
+
+
+SEQUENCES_TO_EDIT = (
+    "FASTA, a table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions, which needs "
+    "--reference; each also .gz."
+)
+REGIONS_REFERENCE = option(None, "FASTA", "Indexed genome of regions, plain or bgzip.", "none", "--reference")
+OUTPUTS = "Tracks or groups, by name or pattern, or labels or classes by name; comma-separated."
+OFFSETS = option(4, "N", "Number of crops of a window over which scores are averaged.", "", "--offsets")
+TOKENIZATIONS = option(
+    4, "N", "Number of divisions of a window into other tokens, for the averages.", "", "--tokenizations"
+)
+
+
+@runs("explanation.design.design", report=_designed)
+def design(
+    model: Path = opt.MODEL_DIRECTORY,
+    sequences: Path = argument(SEQUENCES_TO_EDIT),
+    output: Path = output(..., "DIR", "Directory for the edited sequences, tables and a plot."),
+    reference: Path | None = REGIONS_REFERENCE,
+    aliases: Path | None = opt.ALIASES,
+    tracks: str | None = option(
+        None, "PATTERN", "The track, label or class whose score is changed.", "the only one", "--tracks"
+    ),
+    target: float | None = option(None, "SCORE", "Score to reach.", "as high as possible"),
+    edits: int = option(10, "N", "Maximum number of edits of a sequence."),
+    minimize: bool = option(False, None, "Decrease the score, not increase it.", "", "--minimize"),
+    motifs: list[str] | None = option(
+        None,
+        "MOTIF",
+        "Also insert this motif in place of bases, on both strands: bases, NAME=BASES, or a FASTA file of "
+        "motifs; repeatable.",
+        "none",
+        "--motif",
+    ),
+    method: str = option(
+        "mutagenesis",
+        "mutagenesis|gradient",
+        "Score every possible edit, or only those that gradients favor, which is faster.",
+    ),
+    offsets: int = OFFSETS,
+    tokenizations: int = TOKENIZATIONS,
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Edit sequences, one base or motif at a time, until a model's score is as high or low as wanted.
+
+    For promoter, chromatin and sequence models. In each round, all substitutions of a sequence's bases are
+    scored, and the best is accepted, until the target is reached or no edit improves the score. The bases
+    around a sequence or region, in the model's window, do not change. Scores are log-odds, or the labels of a
+    regression. Files: designs.fa, windows.fa, designs.tsv with each edit, scores.tsv, designs.svg.
+
+    Example: bigbird-dna design yeast-promoters regions.bed --reference genome.fa.gz --edits 5 -o designs
+    """
+
+
+@runs(
+    "explanation.marginalize.marginalize",
+    report=lambda table, given: [f"{given['output']}/marginalization.tsv; rows: {len(table):,}"],
+)
+def marginalize(
+    model: Path = opt.MODEL_DIRECTORY,
+    motifs: str = argument(
+        "FASTA file of motifs, or motifs as BASES or NAME=BASES, comma-separated.", "MOTIFS"
+    ),
+    backgrounds: Path = argument(SEQUENCES_TO_EDIT),
+    output: Path = output(..., "DIR", "Directory for the table and the plot."),
+    reference: Path | None = REGIONS_REFERENCE,
+    aliases: Path | None = opt.ALIASES,
+    tracks: str | None = option(None, "PATTERN", OUTPUTS, "all", "--tracks"),
+    start: int | None = option(
+        None, "BP", "First base of a background that a motif replaces, 0-based.", "the center"
+    ),
+    shuffles: int = option(
+        0, "N", "Replace each background by N copies shuffled with the same dinucleotides; 0: no."
+    ),
+    seed: int = option(0, None, "Seed of the shuffling."),
+    offsets: int = OFFSETS,
+    tokenizations: int = TOKENIZATIONS,
+    sequence_column: str = opt.SEQUENCE_COLUMN,
+    batch_size: int = opt.batch_size(32),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
+) -> None:
+    """Insert motifs into background sequences, and compare a model's scores before and after.
+
+    For promoter, chromatin and sequence models. Both strands of a motif replace the bases in the center of
+    each background. Files: marginalization.tsv with the mean change per motif, output and strand, its
+    interval, and the fraction of backgrounds in which the score increases; marginalization.svg.
+
+    Example: bigbird-dna marginalize yeast-promoters TATA=TATAAA backgrounds.fa --start 220 -o marginalized
+    """
+
+
 def draw_dependencies(
     model: Path = opt.MODEL_DIRECTORY,
     regions: Path = argument("BED file of regions, or FASTA file of sequences; each also .gz."),
@@ -122,3 +225,124 @@ def draw_dependencies(
             one.save(directory / f"{one.file_name}.npz")
             path = directory / f"{one.file_name}.svg"
             save_dependency_figure(one.matrix, one.sequence, one.start, path, title=one.name)
+
+
+def draw_attention(
+    source: Path = argument("Configuration (YAML) or model directory.", "CONFIG|MODEL_DIR"),
+    output: Path = opt.FIGURE,
+    weights: Path | None = option(
+        None,
+        "FASTA",
+        "Plot the trained model's weights for the sequence in this file, and attention rollout.",
+        "the pattern",
+        "--weights",
+    ),
+    layer: int | None = option(
+        None, None, "Layer to plot.", "0, for trained weights the last", "--layer", least=0
+    ),
+    heads: int = option(3, None, "Number of heads to plot.", least=1),
+    tokens: int | None = option(
+        None,
+        "N",
+        "Input length in tokens.",
+        "the encoder's maximum, for weights at most 256",
+        "--seq-len",
+        least=1,
+    ),
+    member: int = option(0, None, "With --weights: member of an ensemble to plot.", least=0),
+    matrix: Path | None = option(
+        None,
+        "FILE.npy",
+        "Also write the plotted array for all heads: (heads, blocks, blocks) with 0 not attended, 1 global, "
+        "2 window, 3 random; or (heads, tokens, tokens) with weights; with --weights, of all layers.",
+    ),
+) -> None:
+    """Plot the key blocks that each query block attends to, or attention weights.
+
+    Weights are per pair of tokens. Those of mechanisms without a pattern are of a randomly initialized layer
+    with random queries and keys. With --weights, they are a trained model's, for at most 512 tokens: which
+    tokens a layer reads from. They do not explain a prediction; the command explain does. Rollout is the
+    product over the layers up to this one, each half attention, half identity. Random blocks differ by layer
+    and head.
+
+    Example: bigbird-dna report plot-attention results/demo/models/pretrained -o attention.svg
+    """
+    from bigbird_dna.reporting.result import check_format
+
+    check_format(output)
+    if matrix is not None and matrix.suffix != ".npy":
+        raise UsageError(f"--matrix {matrix}: its name must end in .npy")
+    if weights is None:
+        _draw_untrained(source, output, layer or 0, heads, tokens, matrix)
+        return
+    if tokens is not None:
+        raise UsageError("--seq-len: excludes --weights, whose sequence has a length")
+    _draw_trained(source, weights, output, layer, heads, member, matrix)
+
+
+def _draw_untrained(
+    source: Path, output: Path, layer: int, heads: int, tokens: int | None, matrix: Path | None
+) -> None:
+    """Plot the pattern of a layer, or the weights of a random layer without a pattern."""
+    from bigbird_dna.config import load_config
+    from bigbird_dna.config.mechanisms import OF_PATTERNS
+    from bigbird_dna.model.directory import read_encoder_config
+    from bigbird_dna.model.mechanism import attention_graph, attention_weights
+    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
+
+    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    if encoder.attention not in OF_PATTERNS:
+        values, title = attention_weights(encoder, layer, tokens)
+        if matrix is not None:
+            write_array(matrix, values)
+        save_weights_figure(values[:heads], output, title=title)
+        return
+    kinds, title = attention_graph(encoder, layer, tokens)
+    if matrix is not None:
+        write_array(matrix, kinds)
+    # With full attention all heads have the same pattern.
+    shown = kinds[: 1 if encoder.attention == "full" else heads]
+    save_attention_figure(shown, output, block_size=encoder.block_size, title=title)
+
+
+CAUTION = "Weights show which tokens a layer reads from. They are not an explanation of a prediction."
+
+
+def _draw_trained(
+    source: Path,
+    sequences: Path,
+    output: Path,
+    layer: int | None,
+    heads: int,
+    member: int,
+    matrix: Path | None,
+) -> None:
+    """Plot a trained model's weights for the only sequence of a file."""
+    import numpy as np
+
+    from bigbird_dna.explanation.targets import read_targets
+    from bigbird_dna.model.attention_maps import attention_maps, rollout
+    from bigbird_dna.model.directory import load
+    from bigbird_dna.model.mechanism import check_layer
+    from bigbird_dna.reporting.attention import save_weights_figure
+
+    model = load(source)
+    number = model.config.layers - 1 if layer is None else layer
+    check_layer(model.config, number)
+    given = read_targets(sequences, model)
+    if len(given) > 1:
+        raise UsageError(f"{sequences}: has {len(given):,} sequences; a plot shows one")
+    maps = attention_maps(model, given[0].window, member)
+    if matrix is not None:
+        write_array(matrix, maps.weights)
+    own = maps.weights[number][:heads]
+    rolled = rollout(maps.weights[: number + 1])
+    save_weights_figure(
+        np.concatenate([own, rolled[None]]),
+        output,
+        title=f"{given[0].name}: attention weights of layer {number}, {len(maps.labels):,} tokens",
+        names=[*(f"head {head}" for head in range(len(own))), f"rollout to layer {number}"],
+        labels=maps.labels,
+        starts=maps.starts,
+        note=CAUTION,
+    )

@@ -165,6 +165,7 @@ SHARD = option(
     "--shard",
 )
 DIRECTORY = output(..., "DIR", "Directory for the tables and plots.")
+FIGURE = output(..., "FILE", "Plot to write: .svg, .png or .pdf.")
 NEGATIVE_SET = option(
     ...,
     None,

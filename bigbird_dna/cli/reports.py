@@ -10,7 +10,6 @@ import typer
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import write_array
 from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.errors import UsageError, check_choice
 
@@ -256,11 +255,8 @@ def report_pretraining(
     """
 
 
-FIGURE = output(..., "FILE", "Plot to write: .svg, .png or .pdf.")
-
-
 def draw_loss(
-    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."), output: Path = FIGURE
+    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."), output: Path = opt.FIGURE
 ) -> None:
     """Plot the loss of one or more runs over training steps, with metrics on held-out data.
 
@@ -274,7 +270,7 @@ def draw_loss(
 
 def draw_scores(
     scores: Path = argument("Table of score-promoters."),
-    output: Path = FIGURE,
+    output: Path = opt.FIGURE,
     promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
     annotation: Path | None = option(None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."),
     contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
@@ -297,57 +293,6 @@ def draw_scores(
     track = read_score_track(scores, contig, start, end, upstream)
     sites = read_loci(promoters) if promoters is not None else []
     score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
-
-
-def draw_attention(
-    source: Path = argument("Configuration (YAML) or model directory.", "CONFIG|MODEL_DIR"),
-    output: Path = FIGURE,
-    layer: int = option(0, None, "Layer to plot; random blocks differ by layer and head.", least=0),
-    heads: int = option(3, None, "Number of heads to plot.", least=1),
-    tokens: int | None = option(
-        None,
-        "N",
-        "Input length in tokens.",
-        "the encoder's maximum, for weights at most 256",
-        "--seq-len",
-        least=1,
-    ),
-    matrix: Path | None = option(
-        None,
-        "FILE.npy",
-        "Also write the plotted array for all heads: (heads, blocks, blocks) with 0 not attended, 1 global, "
-        "2 window, 3 random; or (heads, tokens, tokens) with weights.",
-    ),
-) -> None:
-    """Plot the key blocks that each query block attends to, or the attention weights of other mechanisms.
-
-    Weights are per pair of tokens, of a randomly initialized layer with random queries and keys.
-
-    Example: bigbird-dna report plot-attention results/demo/models/pretrained -o attention.svg
-    """
-    from bigbird_dna.config import load_config
-    from bigbird_dna.config.mechanisms import OF_PATTERNS
-    from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.model.mechanism import attention_graph, attention_weights
-    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
-    from bigbird_dna.reporting.result import check_format
-
-    check_format(output)
-    if matrix is not None and matrix.suffix != ".npy":
-        raise UsageError(f"--matrix {matrix}: its name must end in .npy")
-    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
-    if encoder.attention not in OF_PATTERNS:
-        weights, title = attention_weights(encoder, layer, tokens)
-        if matrix is not None:
-            write_array(matrix, weights)
-        save_weights_figure(weights[:heads], output, title=title)
-        return
-    kinds, title = attention_graph(encoder, layer, tokens)
-    if matrix is not None:
-        write_array(matrix, kinds)
-    # With full attention all heads have the same pattern.
-    shown = kinds[: 1 if encoder.attention == "full" else heads]
-    save_attention_figure(shown, output, block_size=encoder.block_size, title=title)
 
 
 @runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)

@@ -21,6 +21,7 @@ from bigbird_dna.explanation.mutagenesis import (
     TOKENIZATIONS,
     Mutations,
     Seqlet,
+    check_views,
     find_seqlets,
     likelihood_mutations,
     noise,
@@ -50,7 +51,6 @@ from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
 MOST_OUTPUTS = 8
-MOST_VIEWS = 32
 EXPLAINED_BASES = Schema.of(
     "text name output contig; count position; text strand base; number contribution noise; text certain; "
     "number effect_A effect_C effect_G effect_T; metric deletion deletion_noise",
@@ -203,10 +203,7 @@ def _check(
     """`UsageError` if an argument is out of range."""
     check_choice("method", method, METHODS)
     check_at_least_one(counts)
-    if min(offsets, tokenizations) < 0 or not 1 <= offsets + tokenizations <= MOST_VIEWS:
-        raise UsageError(
-            f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
-        )
+    check_views(offsets, tokenizations)
     if deletions and method != METHODS[0]:
         raise UsageError("deletions: only with the method mutagenesis")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError
+from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored
 from bigbird_dna.genome.sequence import base_codes, reverse_complement, substitutions
 from bigbird_dna.model.batching import View
@@ -23,6 +23,7 @@ from bigbird_dna.scoring.masked_likelihood import MaskedHaplotype, mask_differen
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 OFFSETS, TOKENIZATIONS = 4, 4
+MOST_VIEWS = 32
 SHORTEST, LONGEST = 4, 30  # bp of a seqlet
 _JOINED = 2  # bp between bases of one seqlet that are themselves not certain
 _CERTAIN = 2.0  # times the noise
@@ -66,6 +67,14 @@ def noise(values: Floats) -> Floats:
     return np.asarray(values.std(0, ddof=1 if len(values) > 1 else 0), np.float32)
 
 
+def check_views(offsets: int, tokenizations: int) -> None:
+    """`UsageError` if the numbers of views are out of range."""
+    if min(offsets, tokenizations) < 0 or not 1 <= offsets + tokenizations <= MOST_VIEWS:
+        raise UsageError(
+            f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
+        )
+
+
 def views_of(
     model: LoadedModel, length: int, offsets: int = OFFSETS, tokenizations: int = TOKENIZATIONS
 ) -> list[View]:
@@ -102,15 +111,28 @@ def saturation_mutagenesis(
     """
     mutants = [*_substituted(target), *(_deleted(target) if deletions else ())]
     texts = [target.window, *(text for *_, text in mutants)]
-    parts = [
-        model.view_scores(texts[first : first + _AT_ONCE], views, batch_size=batch_size, device=device)
-        for first in range(0, len(texts), _AT_ONCE)
-    ]
-    scores = np.concatenate(parts, axis=1)[..., list(columns)]
+    scores = window_scores(model, texts, columns, views, batch_size=batch_size, device=device)
     changes = scores[:, 1:] - scores[:, :1]
     found = _by_base(target, mutants, changes)
     removed = found[:, :, len(BASES)] if deletions else None
     return Mutations(base_codes(target.bases), scores[:, 0], found[:, :, : len(BASES)], removed)
+
+
+def window_scores(
+    model: Scored,
+    windows: Sequence[str],
+    columns: Sequence[int],
+    views: Sequence[View],
+    *,
+    batch_size: int = 32,
+    device: str = "auto",
+) -> Floats:
+    """Scores (V, N, T) of windows in each view, some hundred windows at a time; `columns` are the outputs."""
+    parts = [
+        model.view_scores(windows[first : first + _AT_ONCE], views, batch_size=batch_size, device=device)
+        for first in range(0, len(windows), _AT_ONCE)
+    ]
+    return np.concatenate(parts, axis=1)[..., list(columns)]
 
 
 _Mutant = tuple[

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Strand
@@ -185,16 +185,21 @@ def output_names(model: LoadedModel) -> list[str]:
 
 
 def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[int]:
-    """Columns of the outputs that a pattern selects, as for tracks; None: all.
+    """Columns of the outputs that a pattern selects: tracks, or labels or classes by name; None: all.
 
-    `UsageError` if there are more than `most`, or a pattern is given for a model without tracks.
+    `UsageError` if there are more than `most`, or a pattern is given for a model with one output.
     """
-    names: list[Any] = output_names(model)
+    names = output_names(model)
     columns = [*range(len(names))]
-    if pattern is not None:
-        if not isinstance(model, LoadedChromatinModel):
-            raise UsageError(f"tracks: {model.name} is not a chromatin model")
+    if pattern is not None and isinstance(model, LoadedChromatinModel):
         columns = model.columns(pattern)
+    elif pattern is not None:
+        if len(names) == 1:
+            raise UsageError(f"tracks: {model.name} has one output")
+        chosen = [name.strip() for name in pattern.split(",")]
+        for name in chosen:
+            check_choice("tracks:", name, names)
+        columns = [column for column, name in enumerate(names) if name in chosen]
     if len(columns) > most:
         raise UsageError(
             f"{model.name}: {len(columns):,} outputs, at most {most} at a time: choose with --tracks"

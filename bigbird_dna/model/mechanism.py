@@ -118,7 +118,7 @@ def attention_graph(
     (H, Q, Q): 0 masked, 1 global, 2 window, 3 random; blocks of extra global tokens come first. `UsageError`:
     no such layer.
     """
-    _check_layer(encoder, layer)
+    check_layer(encoder, layer)
     tokens = tokens or encoder.max_length
     pattern = attention_pattern(encoder)
     blocks = pattern.blocks(tokens + encoder.num_global_tokens)
@@ -147,7 +147,7 @@ def attention_weights(
     variance per component, and learned parameters are randomly initialized, always with the same seed.
     `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
     """
-    _check_layer(encoder, layer)
+    check_layer(encoder, layer)
     tokens = tokens or min(encoder.max_length, MOST_TOKENS)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(layer)
@@ -159,16 +159,21 @@ def attention_weights(
         hidden = torch.randn(1, tokens, encoder.hidden)
         if find_mechanism(encoder.attention).shares_keys:
             k = q
-        of_its_own = getattr(mechanism, "matrix", None)
-        if of_its_own is not None:
-            matrix = of_its_own(q, k, hidden)
-        else:
-            matrix = effective_matrix(
-                lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
-            )
+        matrix = matrix_of(mechanism, q, k, hidden)
     return matrix[0].numpy(), f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
 
 
-def _check_layer(encoder: EncoderConfig, layer: int) -> None:
+def matrix_of(mechanism: nn.Module, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
+    """The effective matrix (B, H, L, L) of a module for its queries, keys and input, without padding."""
+    of_its_own = getattr(mechanism, "matrix", None)
+    if of_its_own is not None:
+        return of_its_own(q, k, hidden)  # type: ignore[no-any-return]
+    return effective_matrix(
+        lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
+    )
+
+
+def check_layer(encoder: EncoderConfig, layer: int) -> None:
+    """`UsageError` if the encoder has no such layer."""
     if not 0 <= layer < encoder.layers:
         raise UsageError(f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")

@@ -5,6 +5,7 @@ Also plots of the dependencies between bases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +113,24 @@ def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
         set_ticks(ticks + 0.5, [str(tick) for tick in ticks])
 
 
-def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, title: str = "") -> None:
+LETTERS_UP_TO = 60  # bases, or tokens, that are labeled with their letters
+
+
+def save_weights_figure(
+    weights: npt.NDArray[np.floating[Any]],
+    path: Path,
+    *,
+    title: str = "",
+    names: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    starts: Sequence[int] = (),
+    note: str = "",
+) -> None:
     """Draw one panel per head: queries downwards, keys to the right, each weight as a ratio to 1 / L.
 
     Rows of `weights` (H, L, L) sum to 1, and zero weights are white; `ValueError` if matrices are not
-    square.
+    square. `names` (H,) are the panels' titles. Few tokens have their `labels` (L,), many their first base in
+    `starts` (L,). `note` is written below.
     """
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or weights.size == 0:
         raise ValueError(f"weights must be (heads, tokens, tokens), found {weights.shape}")
@@ -127,6 +141,8 @@ def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, t
     ratios = np.ma.masked_less_equal(weights * tokens, 0)
     largest = max(float(ratios.max()), 10 * FAINTEST)
     figure, axes = _head_panels(len(weights), 1.6, 4.2)
+    few = tokens <= LETTERS_UP_TO
+    unit = "token" if few or not labels else "first base of the token"
     for axis, head in zip(axes, ratios, strict=True):
         shown = axis.imshow(
             head,
@@ -135,13 +151,19 @@ def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, t
             interpolation="none",
             extent=(0, tokens, tokens, 0),
         )
-        axis.set(xlabel="key (token)")
-    axes[0].set_ylabel("query (token)")
+        axis.set(xlabel=f"key ({unit})")
+        if labels:
+            ticks = np.arange(0, tokens, 1 if few else -(-tokens // 16))
+            texts = [labels[tick] if few else f"{starts[tick]:,}" for tick in ticks.tolist()]
+            axis.set_xticks(ticks + 0.5, texts, rotation=90, fontsize=4 if few else 7)
+            axis.set_yticks(ticks + 0.5, texts, fontsize=4 if few else 7)
+    for axis, name in zip(axes, names, strict=False):
+        axis.set_title(name, fontsize=9)
+    axes[0].set_ylabel(f"query ({unit})")
     figure.colorbar(shown, ax=axes, label="attention weight × sequence length", shrink=0.8)
+    if note:
+        figure.supxlabel(note, fontsize=8)
     _save(figure, path, title)
-
-
-LETTERS_UP_TO = 60  # bases that are labeled with their letters
 
 
 def save_dependency_figure(

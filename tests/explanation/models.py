@@ -44,6 +44,15 @@ def small_model(kind: str, **sizes: Any) -> Any:
     return model
 
 
+def of_positions() -> tuple[Any, np.ndarray]:
+    """A promoter model whose score is a sum over bases, and what each of A, C, G and T adds, (100, 4)."""
+    model = small_model("promoter")
+    with torch.no_grad():  # the regression on positions alone
+        model.network.ensemble.weight.zero_()
+        model.network.ensemble.kmers.weight[..., :-1].zero_()
+    return model, model.network.ensemble.position.weight[1:].view(-1, 4).numpy()
+
+
 def example(model: Any, seed: int = 0, count: int = 9) -> ExplainedWindow:
     """A random window, with bases in its center to explain, one of them N."""
     window = random_dna(model.settings.window or 70, seed)

@@ -19,7 +19,7 @@ from bigbird_dna.explanation.mutagenesis import (
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.promoter import view_cuts
-from tests.explanation.models import SETTINGS, example, largest, small_model
+from tests.explanation.models import SETTINGS, example, largest, of_positions, small_model
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -102,11 +102,7 @@ def test_log_odds_of_classes_are_those_of_their_probabilities() -> None:
 
 
 def test_a_sum_over_bases_is_recovered_base_by_base() -> None:
-    model = small_model("promoter")
-    weights = model.network.ensemble.position.weight[1:].view(-1, 4).numpy()
-    with torch.no_grad():  # the regression on positions alone
-        model.network.ensemble.weight.zero_()
-        model.network.ensemble.kmers.weight[..., :-1].zero_()
+    model, weights = of_positions()
     target = example(model, count=20)
     found = saturation_mutagenesis(model, target, [0], views_of(model, 100))
     own = weights[target.first : target.last]
