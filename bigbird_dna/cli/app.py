@@ -104,6 +104,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "run": "cli.reports.report_run",
             "summary": "cli.reports.summarize",
             "pretraining": "cli.reports.report_pretraining",
+            "variant-page": "cli.variants.report_variant_page",
             "plot-loss": "cli.reports.draw_loss",
             "plot-scores": "cli.reports.draw_scores",
             "plot-attention": "cli.reports.draw_attention",

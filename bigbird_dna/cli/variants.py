@@ -113,3 +113,28 @@ def add_background(
 
     Example: bigbird-dna model add-background models/chromatin --reference genome.fa.gz --contig chr4
     """
+
+
+@runs(
+    "reporting.variant_page.variant_page",
+    report=lambda found, given: [f"{given['output']}: {len(found):,} variants"],
+)
+def report_variant_page(
+    scored: Path = argument("VCF or table written by score-variants."),
+    output: Path = output(..., "FILE", "HTML page to write."),
+    promoters: Path | None = option(
+        None, "TSV", "Annotated TSSs: the TSV of prepare promoters, with the contig names of SCORED.", "none"
+    ),
+    peaks: Path | None = option(None, "BED", "Regions to draw near the variants.", "none"),
+    top: int = option(50, "N", "Number of variants to show in detail.", least=0),
+    around: int = option(2000, "BP", "Bases on both sides of a variant in its drawing."),
+) -> None:
+    """Write an HTML page of scored variants: a table to sort and search, and the first variants in detail.
+
+    Variants are sorted by BBD_QUANTILE, if the model has a background, and by their absolute effect. Details
+    are the scores of both alleles, which need --top-tracks of score-variants for chromatin models, and a
+    drawing of the variants, TSSs and regions nearby. The page needs no network.
+
+    Example: bigbird-dna report variant-page effects.vcf.gz --promoters results/demo/genome/promoters.tsv
+    -o variants.html
+    """
