@@ -131,7 +131,7 @@ def conclusions(found: ScoredVariants) -> list[str]:
     high = sum(rank >= 0.99 for rank in ranks)
     return [
         f"{counted} {high:,} of {len(ranks):,} have a larger effect than 99 % of random variants of their "
-        "type, as about one in a hundred random variants has."
+        "type. About 1 % are expected if the variants are no different from random ones."
     ]
 
 
