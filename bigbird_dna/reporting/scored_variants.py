@@ -1,5 +1,6 @@
 """The effects in a result of `score-variants`, VCF or table, by any kind of model."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -115,11 +116,12 @@ def _table_rows(path: Path, origin: dict[str, str]) -> Iterator[tuple[str, dict[
 
 
 def _variant(where: str, row: Mapping[str, str], effect: str) -> ScoredVariant:
-    def number(text: str, what: str) -> float | None:
+    def number(text: str, what: str, limit: float = math.inf) -> float | None:
         if text in _MISSING:
             return None
-        if (value := decimal(text)) is None:
-            raise DataError(f"{where}: {what} {quoted(text)} is not a number")
+        if (value := decimal(text)) is None or not (limit == math.inf or 0 <= value <= limit):
+            needed = "a number" if limit == math.inf else f"a number from 0 to {limit}"
+            raise DataError(f"{where}: {what} {quoted(text)} is not {needed}")
         return value
 
     position = whole_number(row["position"])
@@ -134,13 +136,13 @@ def _variant(where: str, row: Mapping[str, str], effect: str) -> ScoredVariant:
     parts = [part.split(":") for part in top.split("&") if part]
     parts += [[output, row.get("ref_score", ""), row.get("alt_score", "")]] if effect == "delta" else []
     for part in parts:
-        pair = [number(text, "probability") for text in part[1:]]
+        pair = [number(text, "probability", 1) for text in part[1:]]
         if len(pair) != 2:
             raise DataError(f"{where}: {quoted(':'.join(part))} is not of the form TRACK:REF:ALT")
         if pair[0] is not None and pair[1] is not None:
             scores.append(AlleleScores(unquote(part[0]), pair[0], pair[1]))
     notes = "" if row.get("note", "") in _MISSING else row["note"]
-    quantile = number(row.get("quantile", ""), "quantile")
+    quantile = number(row.get("quantile", ""), "quantile", 1)
     return ScoredVariant(
         *(row["contig"], position, row["ref"], row["alt"], "" if row["id"] == "." else row["id"]),
         *(value, "" if value is None else output, quantile),

@@ -105,7 +105,7 @@ def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None 
     return environment.from_string(resource(template)).render(style=sheets, **values)
 
 
-def page_script(*names: str) -> dict[str, Markup | str]:
+def page_script(*names: str) -> dict[str, Any]:
     """Return the value `script` of a template, and `digest`, by which the page's policy allows it."""
     from markupsafe import Markup
 

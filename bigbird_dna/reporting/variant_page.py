@@ -11,9 +11,9 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import DataError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.intervals import Intervals, read_peaks
+from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import read_loci
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.sequence import Intervals, Locus
 from bigbird_dna.reporting.scored_variants import EFFECTS, ScoredVariant, ScoredVariants, read_scored
 from bigbird_dna.reporting.track_page import page_script, render_page
 

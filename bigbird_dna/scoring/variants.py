@@ -158,8 +158,7 @@ def score_variants(
     """
     names = None if aliases is None else Path(aliases)
     own = (tracks, contig_names(contigs), regions, names, offsets, context, phased, stride, sites, prior)
-    own = (*own, top_tracks)
-    scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
+    scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own, top_tracks)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
     return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
