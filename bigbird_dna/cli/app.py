@@ -105,6 +105,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "summary": "cli.reports.summarize",
             "pretraining": "cli.reports.report_pretraining",
             "variant-page": "cli.variants.report_variant_page",
+            "track-hub": "cli.variants.report_track_hub",
             "plot-loss": "cli.reports.draw_loss",
             "plot-scores": "cli.reports.draw_scores",
             "plot-attention": "cli.reports.draw_attention",

@@ -1,4 +1,4 @@
-"""Commands that score variants and report their effects."""
+"""Commands that score variants, and show their effects and scans in browsers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ from bigbird_dna.scoring.formats import VARIANT_FORMATS
 
 if TYPE_CHECKING:
     from bigbird_dna.calibration.variant_background import VariantBackground
+    from bigbird_dna.reporting.track_hub import HubTrack
     from bigbird_dna.scoring.variants import VariantCounts
 
 
@@ -137,4 +138,27 @@ def report_variant_page(
 
     Example: bigbird-dna report variant-page effects.vcf.gz --promoters results/demo/genome/promoters.tsv
     -o variants.html
+    """
+
+
+def _hub(tracks: "list[HubTrack]", given: dict[str, Any]) -> Iterator[str]:
+    yield f"{given['output']}: {len(tracks):,} tracks"
+
+
+@runs("reporting.track_hub.track_hub", report=_hub)
+def report_track_hub(
+    scans: list[Path] = argument(
+        "bigWig files of score-promoters, predict-tracks or explain, and BED files of call-promoters.",
+        "SCAN...",
+    ),
+    output: Path = output(..., "DIR", "Directory for the hub."),
+    genome: str = option(..., "NAME", "The browser's name of the genome, such as hg38 or sacCer3."),
+    title: str = option("", "TEXT", "Label of the hub, up to 17 characters.", "bigbird-dna"),
+) -> None:
+    """Write a track hub of scans for UCSC's genome browser and IGV.
+
+    Copies the files, and writes hub.txt, with a page of provenance per bigWig, for a web server, and
+    igv_session.json, which IGV opens, with the BED files as well. Contigs must have the browser's names.
+
+    Example: bigbird-dna report track-hub scores.bw calls.bed --genome sacCer3 -o hub
     """

@@ -116,7 +116,7 @@ def with_quantiles(
 ) -> EffectKind[Any, Any]:
     """Return the kind of effects with quantiles if the model has a background of such effects.
 
-    Otherwise, return the kind; a warning says why quantiles are missing. `ModelError`: the background is
+    Otherwise, log why quantiles are missing, and return the kind. `ModelError`: the background is
     damaged, or of other weights.
     """
     path = background_file(model)

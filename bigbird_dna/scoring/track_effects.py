@@ -50,7 +50,7 @@ class AlleleEffect(NamedTuple):
 class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     """Effects on the tracks `names`: the largest change.
 
-    `per_track` adds the values of every track, `top` the probabilities of so many tracks of largest changes.
+    `per_track` adds the values of every track, `top` the probabilities of the first tracks by change.
 
     Predictions are (N, 1, T), for the bin in the center of windows of `window` bp; `offsets` are shifts in bp
     from the centered window. `outputs` are the model outputs of `names` (None: all). `finish` calibrates the
