@@ -24,7 +24,7 @@ from bigbird_dna.calibration.variant_background import (
 )
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import check_output, command_line, named_output
-from bigbird_dna.errors import DataError, check_at_least_one
+from bigbird_dna.errors import DataError, check_at_least_one, printable
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
@@ -185,7 +185,8 @@ def add_background(
     if not sizes:
         raise DataError(f"{reference}: no random variant can be scored on {shown(chosen)}")
     names = [track.name for track in model.tracks] if isinstance(model, LoadedChromatinModel) else []
-    drawn_from = {"reference": genome.path.name, "contigs": chosen, "per_type": per_type, "seed": seed}
+    name = printable(genome.path.name).replace('"', "'")  # of a header line
+    drawn_from = {"reference": name, "contigs": chosen, "per_type": per_type, "seed": seed}
     made = _background(sizes, names, {"fitted_on": drawn_from, "options": stored_options(options)})
     with changed_file(found, FILE, output) as place:
         write_calibration(place, made, model.sha256)

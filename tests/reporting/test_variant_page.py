@@ -9,8 +9,7 @@ from bigbird_dna.calibration.variant_background import VariantBackground
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.genome.variants import Note, VcfFile
-from bigbird_dna.reporting.scored_variants import read_scored
-from bigbird_dna.reporting.variant_page import variant_page
+from bigbird_dna.reporting.variant_page import read_scored, variant_page
 from bigbird_dna.scoring.background import RankedEffect, RankedEffects
 from bigbird_dna.scoring.formats import write_lines
 from bigbird_dna.scoring.masked_likelihood import LikelihoodEffect, LikelihoodEffects
