@@ -23,8 +23,9 @@ from bigbird_dna.calibration.variant_background import (
     variant_type,
 )
 from bigbird_dna.console import progress
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output, command_line, named_output
-from bigbird_dna.errors import DataError, check_at_least_one, printable
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, printable
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
@@ -163,7 +164,10 @@ def add_background(
     """
     check_at_least_one({"per_type": per_type, "batch_size": batch_size, "threads": threads})
     found = find_target(path, output)
-    check_output(output, [reference, aliases])
+    if found.is_file():
+        raise UsageError(f"{found}: a file cannot store a background; give a model directory")
+    if output is not None:
+        check_directory(output, [found, reference, *([aliases] if aliases else [])])
     usual = (None, (), None, aliases, None, None, None, None, None, None)
     scorer = VariantScorer(found, "random variants", 0.25, False, reference, *usual)
     model, predict = scorer.load(batch_size=batch_size, device=device)
