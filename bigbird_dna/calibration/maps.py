@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +38,10 @@ _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
 class CalibrationPart(BaseModel):
-    """Base class of the objects in `calibration.json`."""
+    """Base class of the objects in `calibration.json`, and of other files that are bound to weights."""
+
+    remedy: ClassVar[str] = "calibrate the model again"
+    """What to do if a file is damaged, or of another model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -326,7 +329,7 @@ class Calibration(CalibrationPart):
 
 
 def write_calibration(path: Path, calibration: CalibrationPart, weights_sha256: str) -> None:
-    """Write `calibration.json` or `calls.json` atomically, for weights with this checksum."""
+    """Write a file of a model's directory atomically, for weights with this checksum."""
     content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
     write_json(path, {**content, _OWN: own_digest(content)})
 
@@ -350,12 +353,12 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
     if own != found:
         raise ModelError(
             f"{path}: damaged, or changed since it was written: its checksum does not match its content; "
-            "calibrate the model again"
+            f"{kind.remedy}"
         )
     if weights_sha256 is not None and weights != weights_sha256:
         raise ModelError(
             f"{path}: fitted for another model: for weights with SHA-256 {shortened(str(weights), 12)}, "
-            f"but these have {weights_sha256[:12]}…; calibrate the model again"
+            f"but these have {weights_sha256[:12]}…; {kind.remedy}"
         )
     content.pop(_WEIGHTS, None)
     try:

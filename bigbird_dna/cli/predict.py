@@ -14,7 +14,6 @@ from bigbird_dna.scoring.formats import (
     SEQUENCE_FORMATS,
     STRANDS,
     TRACK_FORMATS,
-    VARIANT_FORMATS,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from bigbird_dna.scoring.promoters import ScanCounts
     from bigbird_dna.scoring.sequences import SequenceCounts
     from bigbird_dna.scoring.tracks import PredictionCounts
-    from bigbird_dna.scoring.variants import VariantCounts
 
 
 def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
@@ -209,68 +207,6 @@ def predict_tracks(
 
     Example: bigbird-dna predict-tracks results/demo/models/chromatin-8000-0 regions.bed --reference
     genome.fa.gz -o tracks.tsv
-    """
-
-
-def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[str]:
-    from bigbird_dna.genome.assembly import ALIAS_HINT
-    from bigbird_dna.genome.variants import Note
-
-    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
-    if counts.not_scored:
-        text += f", {counts.not_scored:,} not scored"
-    if counts.notes:
-        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
-    if counts.seem_foreign:
-        text += "; warning: most alleles do not match the reference: check that the assembly is the same"
-    if counts.seem_foreign and given["aliases"] is None and Note.CONTIG_UNKNOWN in counts.notes:
-        text += f". If the VCF has other contig names, {ALIAS_HINT}"
-    yield text
-
-
-@runs("scoring.variants.score_variants", report=_with_effects, also=opt.scoring(32))
-def score_variants(
-    model: Path = argument("Model directory, or k-mer baseline (.npz).", "MODEL_DIR"),
-    vcf: Path = argument("VCF file, plain, gzip or bgzip; - reads standard input."),
-    reference: Path = opt.REFERENCE,
-    aliases: Path | None = opt.ALIASES,
-    tracks: str | None = opt.TRACKS,
-    contigs: list[str] | None = opt.CONTIGS,
-    regions: Path | None = opt.REGIONS,
-    output: Path | None = opt.RESULT_FILE,
-    format: str | None = option(
-        None, "|".join(VARIANT_FORMATS), "Output format.", "from the extension of -o, or vcf"
-    ),
-    offsets: int | None = option(
-        None, "N", "Number of window offsets to average over, spread over a few tokens.", "4"
-    ),
-    context: int | None = option(None, "BP", "Pretrained models: bp on both sides of a change.", "100"),
-    phased: str | None = option(
-        None, "SAMPLE", "Score phased variants of this sample together, if at most 10 bp apart.", "none"
-    ),
-    stride: int | None = option(
-        None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
-    ),
-    sites: Path | None = option(
-        None, "BED", "Promoter models: 5' ends of intervals, to evaluate as TSS positions.", "", "--tss"
-    ),
-) -> None:
-    """Predict effects of the variants of a VCF on chromatin tracks or promoter scores, or their likelihood.
-
-    The effect is ALT minus REF probability, each the mean over both strands and several window offsets. A VCF
-    keeps its lines, including FILTER, and gets BBD_MAX and BBD_MAXTRACK in INFO. With --tracks, only the
-    chosen tracks count, and BBD_DELTA and BBD_LOGODDS contain the values of each ('*': of all tracks). Table
-    columns: #contig position ref alt id note max_delta max_track, one row per ALT. With a promoter model, the
-    effect is the score change of largest magnitude among the TSS positions around the variant:
-    BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site strand.
-    With a pretrained model, it is the natural log-likelihood of ALT minus that of REF under masks:
-    BBD_LOGRATIO, with its standard deviation over strands and offsets in BBD_SPREAD, or the columns log_ratio
-    spread. An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig lines are
-    added to the header; for a stream, from the names in its first records. An output name that ends in .gz is
-    written as bgzip, with an index if the input is sorted.
-
-    Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
-    genome.fa.gz -o effects.vcf.gz
     """
 
 

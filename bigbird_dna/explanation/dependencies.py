@@ -38,7 +38,8 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.masked_likelihood import check_masked
 from bigbird_dna.scoring.regions import placed_regions
-from bigbird_dna.scoring.variant_effects import LOWEST, check_offsets
+from bigbird_dna.scoring.track_effects import LOWEST
+from bigbird_dna.scoring.variant_effects import check_offsets
 from bigbird_dna.tokens.interface import BASES, Tokenizer
 
 LONGEST = 300

@@ -103,7 +103,7 @@ def read_known_effects(
     `track`, or the value of `fields.track`. If no effect is known, all have the effect `unknown` (if that is
     a word). `DataError`: no allele is left.
     """
-    if truth is None and _is_table(scored) and not (unknown and track):
+    if truth is None and is_table(scored) and not (unknown and track):
         raise UsageError(f"{scored}: a table contains no known effects; give their VCF with --truth")
     known = None if truth is None else _read_truth(truth, fields)
     found = KnownEffects([], Counter())
@@ -179,12 +179,13 @@ def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Fields]]:
     return known
 
 
-def _is_table(path: Path) -> bool:
+def is_table(path: Path) -> bool:
+    """Return whether a result of `score-variants` is a table, by its name, and not a VCF."""
     return path.name.lower().endswith(TABLES)
 
 
 def _read_scored(path: Path, fields: Fields | None = None) -> Iterator[_ScoredAllele]:
-    return _read_table(path) if _is_table(path) else _read_vcf(path, fields)
+    return _read_table(path) if is_table(path) else _read_vcf(path, fields)
 
 
 def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
@@ -193,7 +194,7 @@ def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
         columns = _columns(vcf.meta, path)
         for record in vcf.records:
             where = f"{path}: line {record.line}"
-            info = _info(record)
+            info = info_of(record)
             deltas, log_odds = (
                 _by_allele(info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where)
                 for key in ("DELTA", "LOGODDS")
@@ -231,7 +232,8 @@ def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Seque
     return [None if part[0] == "." else part for part in parts]
 
 
-def _info(record: VcfRecord) -> dict[str, str]:
+def info_of(record: VcfRecord) -> dict[str, str]:
+    """Return the values of a record's INFO keys; "" for a key without a value."""
     parts = (part.partition("=") for part in record.columns[7].split(";"))
     return {key: value for key, _, value in parts}
 
@@ -239,7 +241,7 @@ def _info(record: VcfRecord) -> dict[str, str]:
 def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[tuple[_Key, Fields]]:
     """Yield the key of each ALT, and its known effect from INFO."""
     contig, position, _, ref = record.columns[:4]
-    info, alts = _info(record), record.alts
+    info, alts = info_of(record), record.alts
     for number, alt in enumerate(alts):
         found = []
         for key in fields or ():

@@ -90,7 +90,10 @@ def resource(name: str) -> str:
 
 
 def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
-    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error."""
+    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
+
+    `style` has the names of its style sheets, separated by spaces.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -98,23 +101,28 @@ def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None 
     environment = Environment(autoescape=True, undefined=StrictUndefined, **options)
     environment.filters |= filters or {}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    sheets = Markup(resource("page.css") + resource(style))
+    sheets = Markup("".join(map(resource, ["page.css", *style.split()])))
     return environment.from_string(resource(template)).render(style=sheets, **values)
+
+
+def page_script(*names: str) -> dict[str, Any]:
+    """Return the value `script` of a template, and `digest`, by which the page's policy allows it."""
+    from markupsafe import Markup
+
+    script = "".join(map(resource, names))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"script": Markup(script), "digest": digest}
 
 
 def report_page(page: TrackPage) -> str:
     """Return the page as HTML text."""
-    from markupsafe import Markup
-
-    script = resource("track_page.js")
     return render_page(
         "track_page.html",
         style="track_page.css",
         filters={"decimal": decimal, "signed": signed, "breakable": breakable},
         page=page,
         **{name: getattr(page, name) for name in ("group_numbers", "others", "facts")},
-        script=Markup(script),
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **page_script("sortable_table.js", "track_page.js"),
         data=_data(page),
         columns=_columns(page),
         lines=json_rows(page.table),

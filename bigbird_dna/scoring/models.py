@@ -12,7 +12,6 @@ import pandas as pd
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction, shortened
 from bigbird_dna.model import chromatin, directory, model, promoter
 from bigbird_dna.model.decoding import Sampling
-from bigbird_dna.model.directory import Extension
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.scoring.masked_likelihood import log_ratios
@@ -30,8 +29,9 @@ from bigbird_dna.scoring.regions import (
     with_tracks,
 )
 from bigbird_dna.scoring.scorer import calibrated_predictor
+from bigbird_dna.scoring.track_effects import track_effects
 from bigbird_dna.scoring.tracks import Summary, predict_regions
-from bigbird_dna.scoring.variant_effects import score_records, track_effects
+from bigbird_dna.scoring.variant_effects import score_records
 from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
 
 
@@ -363,7 +363,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         return with_tracks(table, rows, np.float64, self.tracks, columns)
 
 
-def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
+def load(path: Path | str, *, positions: int | None = None, extend: directory.Extension = "tile") -> Model:
     """Load a model directory as `PromoterModel`, `SequenceModel`, `ChromatinModel`, or else as `Model`.
 
     The model is in evaluation mode, on the CPU. No code from the directory is executed.

@@ -1,19 +1,48 @@
-"""Random variants near given ones: their effects are the null distribution of `evaluate variants --null`."""
+"""Random variants: near given ones, as the null distribution of `evaluate variants --null`, or anywhere.
 
-from collections.abc import Collection, Iterator
+Those anywhere are the background of a model, with which `score-variants` compares each effect.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bigbird_dna.calibration.maps import write_calibration
+from bigbird_dna.calibration.variant_background import (
+    FILE,
+    MOST_TRACKS,
+    TYPES,
+    Shape,
+    VariantBackground,
+    effect_size,
+    variant_type,
+)
+from bigbird_dna.console import progress
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output, command_line, named_output
-from bigbird_dna.errors import DataError, check_at_least_one
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, printable
+from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.variants import Change, contig_lines, find_change, open_vcf
+from bigbird_dna.genome.variants import Change, VcfRecord, contig_lines, find_change, open_vcf
+from bigbird_dna.model.catalog import changed_file, find_target
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.inference import choose_device, cpu_threads, inference
+from bigbird_dna.scoring.background import stored_options
 from bigbird_dna.scoring.formats import indexed_destination, write_lines
 from bigbird_dna.scoring.regions import Fit
+from bigbird_dna.scoring.scorer import InputCheck
+from bigbird_dna.scoring.variant_effects import score_records
+from bigbird_dna.scoring.variants import VariantScorer
+
+_TRIES = 100  # draws per variant that is wanted
+Floats = NDArray[np.float64]
 
 
 class RandomCounts(NamedTuple):
@@ -97,3 +126,139 @@ def _draws(
         anchor = reference.fetch(before)
         if anchor != "N":
             yield before.start + 1, anchor + made.ref, anchor + made.alt
+
+
+def add_background(
+    path: Path,
+    reference: Path,
+    output: Path | None = None,
+    *,
+    contigs: Sequence[str] | str = (),
+    per_type: int = 200,
+    seed: int = 1,
+    aliases: Path | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
+    threads: int | None = None,
+) -> VariantBackground:
+    """Score random variants of a genome by type, and store the sizes of their effects with a model.
+
+    Parameters
+    ----------
+    path, output
+        The directory of a chromatin, promoter or pretrained model; a directory for a copy of it, or None:
+        change `path` itself.
+    reference, aliases
+        The genome (indexed FASTA), and other names of its contigs.
+    contigs
+        Contigs of the random variants; (): all.
+    per_type, seed
+        Number of random variants of each type (`calibration.variant_background`), and seed of their draw.
+    batch_size, device, threads
+        As for `score_variants`, which scores them with the usual options.
+
+    Raises
+    ------
+    UsageError, DataError, ModelError
+        As for `score_variants`; no variant of any type can be drawn or scored.
+    """
+    check_at_least_one({"per_type": per_type, "batch_size": batch_size, "threads": threads})
+    found = find_target(path, output)
+    if found.is_file():
+        raise UsageError(f"{found}: a file cannot store a background; give a model directory")
+    if output is not None:
+        check_directory(output, [found, reference, *([aliases] if aliases else [])])
+    usual = (None, (), None, aliases, None, None, None, None, None, None)
+    scorer = VariantScorer(found, "random variants", 0.25, False, reference, *usual)
+    model, predict = scorer.load(batch_size=batch_size, device=device)
+    sizes: defaultdict[str, list[Floats]] = defaultdict(list)
+    computing = inference("float32", choose_device(device))
+    with cpu_threads(threads), computing, Reference(reference, aliases) as genome:
+        InputCheck(model, genome.path).read(genome)
+        places = find_places(contig_names(contigs), None, genome.contigs, genome.path, genome.names)
+        chosen = [name for name in genome.contigs if places is None or places.on(name)]
+        kind, options = scorer.effects(model, genome)
+        drawn = background_variants(genome, chosen, per_type, np.random.default_rng(seed))
+        records = (
+            VcfRecord(0, one.contig, one.start, one.ref, (one.alt,), (one.contig,), "") for one in drawn
+        )
+        scored = progress(score_records(records, genome, kind, predict), "scoring", len(drawn), "variants")
+        for change, (_, (effect,)) in zip(drawn, scored, strict=True):
+            if effect.delta is not None:
+                sizes[str(variant_type(change))].append(np.atleast_1d(effect.delta))
+    if not sizes:
+        raise DataError(f"{reference}: no random variant can be scored on {shown(chosen)}")
+    names = [track.name for track in model.tracks] if isinstance(model, LoadedChromatinModel) else []
+    name = printable(genome.path.name).replace('"', "'")  # of a header line
+    drawn_from = {"reference": name, "contigs": chosen, "per_type": per_type, "seed": seed}
+    made = _background(sizes, names, {"fitted_on": drawn_from, "options": stored_options(options)})
+    with changed_file(found, FILE, output) as place:
+        write_calibration(place, made, model.sha256)
+    return made
+
+
+def _background(
+    found: Mapping[str, Sequence[Floats]], names: Sequence[str], origin: Mapping[str, Any]
+) -> VariantBackground:
+    """Return the background of effects (T,) of random variants by type, on the tracks `names`."""
+
+    def ordered(values: Iterable[float]) -> tuple[float, ...]:
+        return tuple(sorted(map(effect_size, values)))
+
+    largest = {type: ordered(np.abs(own).max(axis=1).tolist()) for type, own in found.items()}
+    shown_tracks = names if len(names) <= MOST_TRACKS else ()
+    tracks = {
+        type: {name: ordered(one[number] for one in own) for number, name in enumerate(shown_tracks)}
+        for type, own in found.items()
+        if shown_tracks
+    }
+    return VariantBackground(**origin, largest=largest, tracks=tracks)
+
+
+def background_variants(
+    reference: Reference, contigs: Sequence[str], per_type: int, rng: np.random.Generator
+) -> list[Change]:
+    """Draw distinct random variants of every type of `TYPES` on contigs, in normal form.
+
+    Every position has the same chance, and every alternative base. Inserted bases are those of the genome at
+    another random position. Fewer than `per_type` variants are drawn of a type that is rare on the contigs.
+    """
+    found: list[Change] = []
+    for shape, types in TYPES.items():
+        drawn: dict[str, dict[Change, None]] = {type: {} for type in types}
+        for change in islice(_anywhere(reference, contigs, shape, rng), _TRIES * per_type):
+            if change is None or (own := drawn.get(variant_type(change) or "")) is None:
+                continue
+            if len(own) < per_type:
+                own[change] = None
+            elif all(len(some) == per_type for some in drawn.values()):
+                break
+        found += [change for own in drawn.values() for change in own]
+    return found
+
+
+def _anywhere(
+    reference: Reference, contigs: Sequence[str], shape: Shape, rng: np.random.Generator
+) -> Iterator[Change | None]:
+    """Yield random variants of a shape; None for N, and for positions too near the end of a contig."""
+    action, low, high = shape
+    ends = np.cumsum([reference.contigs[name] for name in contigs])
+
+    def bases(size: int) -> tuple[str, int, str]:
+        place = int(rng.integers(ends[-1]))
+        number = int(np.searchsorted(ends, place, "right"))
+        start = place - int(ends[number - 1] if number else 0)
+        return contigs[number], start, reference.fetch(Interval(contigs[number], start, start + size))
+
+    while True:
+        size = int(rng.integers(low, high, endpoint=True))
+        contig, start, ref = bases(size)
+        alt = ""
+        if action == "substitution":
+            turns = rng.integers(1, 4, size=size).tolist()
+            codes = map("ACGT".find, ref)
+            alt = "".join("ACGT"[(code + turn) % 4] for code, turn in zip(codes, turns, strict=True))
+        elif action == "insertion":
+            ref, alt = "", bases(size)[2]
+        change = find_change(contig, start, ref, alt, reference)
+        yield change if isinstance(change, Change) else None

@@ -24,6 +24,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.scoring.background import background_file, with_quantiles
 from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
 from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
 from bigbird_dna.scoring.masked_likelihood import (
@@ -42,13 +43,13 @@ from bigbird_dna.scoring.scorer import (
     open_source,
     write_scores,
 )
+from bigbird_dna.scoring.track_effects import track_effects
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
     ScoredRecord,
     check_offsets,
     score_records,
-    track_effects,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
 
@@ -84,6 +85,7 @@ def score_variants(
     output: Path | str | None = None,
     *,
     tracks: str | None = None,
+    top_tracks: int | None = None,
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
     aliases: Path | str | None = None,
@@ -105,7 +107,8 @@ def score_variants(
     """Write how the variants of a VCF change the probabilities of tracks, or of promoters (ALT minus REF).
 
     With a pretrained model, write the log-ratio of the likelihoods of ALT and REF in their context
-    (`scoring.masked_likelihood`).
+    (`scoring.masked_likelihood`). If it has a background (`add_background`), also write the fraction of
+    random variants of the same type with a smaller absolute effect.
 
     Parameters
     ----------
@@ -119,6 +122,8 @@ def score_variants(
     tracks
         Tracks, groups or shell patterns: only these are considered, and the values of each are written. None:
         all tracks are considered, and only the largest effect is written.
+    top_tracks
+        Chromatin models only: write the probabilities of this number of tracks with the largest effects.
     contigs, regions
         Only records on these contigs, by any name in the assembly's table of names; only records whose REF
         overlaps the regions of a BED file. If both are given, records must satisfy both.
@@ -153,7 +158,7 @@ def score_variants(
     """
     names = None if aliases is None else Path(aliases)
     own = (tracks, contig_names(contigs), regions, names, offsets, context, phased, stride, sites, prior)
-    scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
+    scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own, top_tracks)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
     return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
@@ -196,11 +201,13 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     stride: int | None
     sites: Path | str | None
     prior: float | None
+    top_tracks: int | None = None
 
     def check(self, target: Target) -> None:
         if self.offsets is not None:
             check_offsets(self.offsets)
         check_fraction("max_n", self.max_n)
+        check_at_least_one({"top_tracks": self.top_tracks})
         if target.output is not None and target.output.suffix == ".bcf":
             raise UsageError(f"{target.output}: BCF output is not supported; use .vcf.gz")
 
@@ -212,9 +219,10 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         sites = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
+        tracks = {"tracks": self.tracks, "top_tracks": self.top_tracks}
         if isinstance(model, LoadedPromoterModel):
-            options = {"tracks": self.tracks, "offsets": self.offsets, "context": self.context}
-            _refuse(model, "a promoter model", options)
+            options = {"offsets": self.offsets, "context": self.context}
+            _refuse(model, "a promoter model", {**tracks, **options})
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: give at most one of them")
@@ -223,7 +231,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             _refuse(model, "a chromatin model", {**sites, "context": self.context})
             self._on_tracks(model)
             return model, partial(model.window_probabilities, both_strands=False, **computing)
-        _refuse(model, "a pretrained model", {"tracks": self.tracks, **sites})
+        _refuse(model, "a pretrained model", {**tracks, **sites})
         _refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
         self._on_likelihood(model)
         return model, partial(masked_log_likelihoods, model, **computing)
@@ -233,9 +241,10 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         return likelihood_effects(model, self.offsets or OFFSETS, context)
 
     def _on_tracks(self, model: LoadedChromatinModel) -> EffectKind[Any, Any]:
-        return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
+        options = (self.offsets or OFFSETS, self.calibrated, self.top_tracks or 0)
+        return track_effects(model, self.tracks, *options)
 
-    def _effects(
+    def effects(
         self, model: ScoringModel, reference: Reference
     ) -> tuple[EffectKind[Any, Any], dict[str, object]]:
         """Return the kind of effects, and the options that affect it for this kind of model."""
@@ -269,7 +278,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             if stream is None:  # check the whole file before any computation
                 summary = scan_vcf(path, keep)
                 fit.check(summary.contigs)
-            kind, own = self._effects(model, reference)
+            kind, own = self.effects(model, reference)
+            kind = with_quantiles(model, kind, {**own, "--calibrated": self.calibrated})
             origin = self.origin(model, target, self._options(reference, target, own))
             header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
@@ -300,7 +310,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                     for record in scored:
                         yield EffectLines(record_lines(record, kind), record.effects)
 
-                files = reference.path, reference.aliases, self.regions, self.sites
+                files = reference.path, reference.aliases, self.regions, self.sites, background_file(model)
                 content = partial(self.content, model, path, *files)
                 yield (job := Job(header, content, lambda: summary.records if summary else 0, rows))
             if keep is not None and not (summary.records if summary else job.counts["records"]):
@@ -313,6 +323,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             "--reference": reference.path,
             "--aliases": reference.aliases,
             "--tracks": self.tracks,
+            "--top-tracks": self.top_tracks,
             "--contig": list(self.contigs),
             "--regions": self.regions,
             "--phased": self.phased,

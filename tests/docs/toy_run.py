@@ -13,7 +13,9 @@ from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
@@ -34,6 +36,7 @@ def make(home: Path) -> None:
     for position, ref, _, _ in VARIANTS:
         letters[position - 1] = ref
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
+    write_loci(run / "genome/promoters.tsv", [Locus("demo6", 20_800, "-", "P1")])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
     (home / "mine").mkdir()
     written(home / "mine/run.yaml", blocks("docs/tutorials/own-genome.md", "yaml")[0].text)

@@ -18,14 +18,8 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, VcfFile, VcfRecord, open_vcf, window_offsets
 from bigbird_dna.scoring.formats import write_index, write_lines
-from bigbird_dna.scoring.variant_effects import (
-    LAYOUTS,
-    AlleleEffect,
-    ScoredRecord,
-    TrackEffects,
-    escape,
-    score_records,
-)
+from bigbird_dna.scoring.track_effects import AlleleEffect, TrackEffects, escape
+from bigbird_dna.scoring.variant_effects import LAYOUTS, ScoredRecord, score_records
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
 from tests.golden.messages import fails
 from tests.toys import hashed, random_dna, texts

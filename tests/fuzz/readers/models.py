@@ -21,6 +21,7 @@ from torch import nn
 
 from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import own_digest, read_calibration
+from bigbird_dna.calibration.variant_background import read_background
 from bigbird_dna.config import FinetuningConfig, OptimizerConfig
 from bigbird_dna.disk.native_library import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
@@ -298,6 +299,17 @@ def _call_precision(path: Path) -> None:
     assert found.best().score in found.scores and (chosen[2] is None or chosen[2].calls > 0)
 
 
+def _background(path: Path) -> None:
+    """What was accepted has quantiles that rise with the effect."""
+    _seal(path)
+    found = read_background(path)
+    for type in found.largest:
+        ranks = [found.quantile(type, size) for size in (0.0, 0.5, 1e9)]
+        known = [rank for rank in ranks if rank is not None]
+        assert len(known) in (0, 3) and known == sorted(known) and all(0 <= rank <= 1 for rank in known)
+    assert str(found)
+
+
 @functools.cache
 def _profile() -> Files:
     found = training_profile([random_dna(120_000, 3)])
@@ -441,6 +453,7 @@ READERS = [
     ),
     Reader("calibration", ".json", _calibration),
     Reader("call-precision", ".json", _call_precision),
+    Reader("variant-background", ".json", _background),
     member("training-profile", _profile, PROFILE, _training_profile),
     Reader("adapter", ".safetensors", _apply, _adapter_files),
     *(

@@ -18,6 +18,7 @@ from bigbird_dna.reporting.score_track import read_score_track
 from bigbird_dna.reporting.summary import summarize
 from bigbird_dna.reporting.tracks import auc_report, read_published
 from bigbird_dna.reporting.training import read_training_log
+from bigbird_dna.reporting.variant_page import variant_page
 from tests.fuzz.reader import MATLAB5, Container, Reader, file_bytes
 from tests.genome.chromatin.small_bundle import write_mat
 
@@ -110,6 +111,10 @@ def _summed(name: str) -> Callable[[Path], object]:
     return read
 
 
+def _page(path: Path) -> None:
+    variant_page(path, path.with_suffix(".html"), top=3)
+
+
 READERS = [
     _of("matlab5", ".mat", _matlab("packed"), container=MATLAB5),
     _of("matlab5-plain", ".mat", _matlab("plain")),
@@ -148,4 +153,6 @@ READERS = [
     Reader("groups-table", ".tsv", _summed("groups")),
     Reader("leads-table", ".tsv", _summed("tracks")),
     Reader("variants-table", ".tsv", _summed("variants")),
+    Reader("variant-page", ".vcf", _page),
+    Reader("variant-page-table", ".tsv", _page),
 ]
