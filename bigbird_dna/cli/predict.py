@@ -43,7 +43,7 @@ def score_promoters(
     format: str | None = option(
         None, "|".join(SCORE_FORMATS), "Output format.", "from the extension of -o, or tsv"
     ),
-    stride: int = option(10, "BP", "Distance between windows."),
+    stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
     strand: str = option("both", "|".join(STRANDS), "Strands to score."),
     contigs: list[str] | None = opt.CONTIGS,
     regions: Path | None = opt.REGIONS,
