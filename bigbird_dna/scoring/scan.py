@@ -20,7 +20,14 @@ from typing import NamedTuple, TypeVar
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Places
-from bigbird_dna.genome.sequence import Strand, centered_tiles, count_tiles, fraction_n, reverse_complement
+from bigbird_dna.genome.sequence import (
+    Strand,
+    centered_tiles,
+    count_tiles,
+    fraction_n,
+    neighboring_tiles,
+    reverse_complement,
+)
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.promoter import filled
 
@@ -140,9 +147,9 @@ def scan_bins(
 
     Windows of `window` bp every `stride` bp are read with `margin` bp on both sides, and `predict` returns
     (N, K, T) for their K bins of `size` bp. Bases beyond the record are N, and always count as such.
-    `columns` has the track of each strand. Where the windows from both ends meet, in the center of a record,
-    each scores the bins of its own half. A record too short to be scored has one window, without a score.
-    Other arguments and errors are those of `scan_promoters`.
+    `columns` has the track of each strand. Where windows overlap, each scores the bins nearest to its center.
+    A record too short to be scored has one window, without a score. Other arguments and errors are those of
+    `scan_promoters`.
     """
     grid, read = _Grid(window, stride, places), window + 2 * margin
     tracks, nothing = [columns[strand] for strand in strands], [None] * len(strands)
@@ -160,7 +167,7 @@ def scan_bins(
                 notes = f"{SHORT};{note}"
                 yield from (ScoredWindow(contig, 0, length, strand, None, notes) for strand in strands)
                 continue
-            first = start if length >= window else (length - window) // 2
+            first = start if length >= window else -((window - length) // 2)
             for number, begin in _own_bins(first, window, size, length):
                 if places is None or places.overlaps(contig, begin, begin + size):
                     for strand, score in zip(strands, scores[number] if scores else nothing, strict=True):
@@ -168,13 +175,16 @@ def scan_bins(
 
 
 def _own_bins(start: int, window: int, size: int, length: int) -> Iterator[tuple[int, int]]:
-    """Yield number and start of the bins that a window scores; the others are beyond a record of `length` bp.
+    """Yield number and start of the bins that a window scores: inside the record, nearest to its center.
 
-    A window left of the record's center leaves the bins right of it to another one, and the reverse.
+    Windows overlap in the center of a record, where the tilings from both ends meet.
     """
-    side = 2 * start + window - length
+    before, after = neighboring_tiles(length, window, window, start)
     for number, begin in enumerate(range(start, start + window, size)):
-        if begin >= 0 and begin + size <= length and side * (2 * begin + size - length) >= 0:
+        double = 2 * begin + size - start - window  # twice the bin's center, less those of adjacent windows
+        if before is not None and double <= before:
+            continue
+        if 0 <= begin <= length - size and (after is None or double <= after):
             yield number, begin
 
 
