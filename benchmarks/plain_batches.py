@@ -57,8 +57,7 @@ class PlainBatches:
         labels = made.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
         names = [track.name for track in made.data.tracks]
         places = [names.index(track.opposite or track.name) for track in made.data.tracks]
-        for number in np.flatnonzero(turned):
-            labels[number] = labels[number][:, places]
+        labels[turned] = labels[turned][..., places]
         return {
             "ids": ids,
             "lengths": lengths,

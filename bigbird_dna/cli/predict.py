@@ -53,8 +53,8 @@ def score_promoters(
     Windows have the model's length. Table columns: #contig start end name score strand note; coordinates are
     0-based and half-open. A score is the probability that the window contains a promoter with its TSS at the
     model's TSS position. A chromatin model of start sites (chromatin.data.tracks tss) has a score for each
-    bin and strand instead. bedGraph and bigWig contain the larger score of both strands at this position. They
-    omit records so short that more than --max-n of their window is N or outside the record; tables note such
+    bin and strand. bedGraph and bigWig contain the larger score of both strands at this position. They omit
+    records so short that more than --max-n of their window is N or outside the record; tables note such
     records as short. With --regions, tables contain the windows that overlap a region, and bedGraph and
     bigWig only the signal inside the regions.
 

@@ -346,7 +346,7 @@ def prepare_chromatin(
     tracks: Path | None = option(
         None,
         "FILE|DIR",
-        "Track table or directory of peak files; for chromatin.data.tracks tss, the TSV of prepare promoters.",
+        "Track table or directory of peak files; for tracks tss, the TSV of prepare promoters.",
         "chromatin.data.tracks",
         "--track-table",
     ),

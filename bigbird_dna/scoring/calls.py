@@ -335,8 +335,8 @@ def calibrate_calls(
         As for `score_promoters`; no contigs are given and the model's calibration has no list; the contigs
         have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong.
     """
-    check_at_least_one({"stride": stride, "suppress": suppress, "within": within})
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    sizes = {"stride": stride, "suppress": suppress, "within": within}
+    check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
     found = find_target(path, output)
     model = load_scanned_model(found)
     assert model.path is not None
@@ -344,8 +344,7 @@ def calibrate_calls(
     windows = CallWindows(model, reference, 0.25, False, stride, "both", chosen, None, None)
     target = Target(model.path, "bed", None, "float32")
     predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
-    source = window_source(model, stride)
-    computing = inference("float32", choose_device(device))
+    source, computing = window_source(model, stride), inference("float32", choose_device(device))
     with cpu_threads(threads), computing, windows.open(model, target) as job:
         scan = _read_scan(job.rows(predict, None), source.upstream, source.step)
     sites = sites_of(promoters, scan)

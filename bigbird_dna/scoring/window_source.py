@@ -24,7 +24,7 @@ from bigbird_dna.scoring.scorer import calibrated_predictor
 ScannedModel = LoadedPromoterModel | LoadedChromatinModel
 
 STRIDE = 10  # bp between the windows of a promoter model
-CENTER = 0.8  # fraction of a window whose bins are scored; the others have little context on one side
+CENTER = 0.9  # fraction of a window whose bins are scored; the others have little context on one side
 
 
 @dataclass(frozen=True)
