@@ -55,6 +55,9 @@ class PlainBatches:
         encoded = plain_bin_rows(made.tokenizer, self.encode, sequences, bins, size, made.positions)
         ids, lengths = pad(encoded.ids, made.tokenizer.pad_id)
         labels = made.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        names = [track.name for track in made.data.tracks]
+        places = [names.index(track.opposite or track.name) for track in made.data.tracks]
+        labels[turned] = labels[turned][..., places]
         return {
             "ids": ids,
             "lengths": lengths,

@@ -162,7 +162,7 @@ def calibrate_calls(
         "Copy of the model to write, with the expected precision.",
         "calls.json in MODEL_DIR",
     ),
-    stride: int = option(10, "BP", "Distance between windows."),
+    stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
     suppress: int = option(100, "BP", "Calls of a strand are farther apart than this."),
     within: int = option(100, "BP", "Largest distance of a correct call to its TSS."),
     method: str = option(

@@ -41,7 +41,7 @@ def score_promoters(
     format: str | None = option(
         None, "|".join(SCORE_FORMATS), "Output format.", "from the extension of -o, or tsv"
     ),
-    stride: int = option(10, "BP", "Distance between windows."),
+    stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
     strand: str = option("both", "|".join(STRANDS), "Strands to score."),
     contigs: list[str] | None = opt.CONTIGS,
     regions: Path | None = opt.REGIONS,
@@ -50,8 +50,9 @@ def score_promoters(
 
     Windows have the model's length. Table columns: #contig start end name score strand note; coordinates are
     0-based and half-open. A score is the probability that the window contains a promoter with its TSS at the
-    model's TSS position. bedGraph and bigWig contain the larger score of both strands at this position. They
-    omit records so short that more than --max-n of their window is N or outside the record; tables note such
+    model's TSS position. A chromatin model of start sites (chromatin.data.tracks tss) has a score for each
+    bin and strand. bedGraph and bigWig contain the larger score of both strands at this position. They omit
+    records so short that more than --max-n of their window is N or outside the record; tables note such
     records as short. With --regions, tables contain the windows that overlap a region, and bedGraph and
     bigWig only the signal inside the regions.
 

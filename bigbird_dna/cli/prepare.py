@@ -344,7 +344,11 @@ def prepare_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tracks: Path | None = option(
-        None, "FILE|DIR", "Track table or directory of peak files.", "chromatin.data.tracks", "--track-table"
+        None,
+        "FILE|DIR",
+        "Track table or directory of peak files; for tracks tss, the TSV of prepare promoters.",
+        "chromatin.data.tracks",
+        "--track-table",
     ),
     bundle: Path | None = option(
         None,
@@ -370,7 +374,8 @@ def prepare_chromatin(
     """Label the bins of the reference with the peaks of every track, and assign them to splits.
 
     With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those published with
-    DeepSEA; a sample of their windows is compared with the reference.
+    DeepSEA; a sample of their windows is compared with the reference. With chromatin.data.tracks tss, the
+    tracks are the annotated start sites on each strand.
 
     Example: bigbird-dna prepare chromatin workflow/config/demo.yaml
     """

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bigbird_dna.config.chromatin import DEEPSEA as DEEPSEA
+    from bigbird_dna.config.chromatin import NOT_FILES as NOT_FILES
     from bigbird_dna.config.chromatin import SIMULATED as SIMULATED
+    from bigbird_dna.config.chromatin import TSS as TSS
     from bigbird_dna.config.chromatin import ChromatinConfig as ChromatinConfig
     from bigbird_dna.config.chromatin import ChromatinDataConfig as ChromatinDataConfig
     from bigbird_dna.config.chromatin import ChromatinEvaluationConfig as ChromatinEvaluationConfig

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import DEEPSEA, ChromatinTrainingConfig, Config
+from bigbird_dna.config import DEEPSEA, TSS, ChromatinDataConfig, ChromatinTrainingConfig, Config
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, write_label_shard
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
-from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, tss_tracks
+from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.inputs import chromatin_files, deepsea_sources, find_assembly
 from bigbird_dna.genome.splits import RegionSplits, find_named
@@ -108,7 +110,8 @@ def prepare_data(
 ) -> None:
     """Write the data set `output` as configured in the sections `genome` and `chromatin.data`.
 
-    `tracks` (a table, or a folder of peaks) and `blacklist` (BED) default to those of the configuration. If
+    `tracks` (a table, a folder of peaks, or the promoters whose start sites are the tracks if
+    chromatin.data.tracks is "tss") and `blacklist` (BED) default to those of the configuration. If
     chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads. With `shard`, such
     as "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
     """
@@ -130,8 +133,6 @@ def prepare_data(
     source = tracks or files.get("tracks")
     if source is None:
         raise ConfigError("chromatin.data.tracks: needs a track table or a folder of peak files")
-    folder = source.is_dir()
-    table = tracks_from_folder(source, data.group, data.track_names) if folder else read_tracks(source)
     labeling = Labeling(
         bin_size=data.bin,
         rule=data.label,
@@ -145,11 +146,22 @@ def prepare_data(
     )
     regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}
     splits = RegionSplits.from_regions(find_named(config.genome, genome.contigs, assembly, **regions))
-    made_of = BinSource(genome, assembly, table, splits, labeling, blacklist or files.get("blacklist"))
-    if part is None:
-        build_dataset(output, made_of)
-    else:
-        log(f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins")
+    with scratch_directory() as scratch:
+        table = _tracks(data, source, scratch)
+        made_of = BinSource(genome, assembly, table, splits, labeling, blacklist or files.get("blacklist"))
+        if part is None:
+            build_dataset(output, made_of)
+        else:
+            log(f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins")
+
+
+def _tracks(data: ChromatinDataConfig, source: Path, scratch: Path) -> tuple[Track, ...]:
+    """Return the tracks of a table, of a folder or of promoters, whose peaks are written to `scratch`."""
+    if data.tracks == TSS:
+        return tss_tracks(read_loci(source), scratch)
+    if source.is_dir():
+        return tracks_from_folder(source, data.group, data.track_names)
+    return read_tracks(source)
 
 
 def _published(config: Config, given: dict[str, Path | None]) -> dict[str, Path]:

@@ -27,7 +27,7 @@ from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_
 from bigbird_dna.explanation.explain import SCORES, output_prefix
 from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.reporting.motifs import Match, Motif, motif_page, recovered_fraction
+from bigbird_dna.reporting.motifs import Match, FoundMotif, motif_page, recovered_fraction
 from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
@@ -112,7 +112,7 @@ def find_motifs(
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
     given = read_explained(paths)
     with cpu_threads(threads), into_directory(Path(output), paths) as files:
-        found = list[Motif]()
+        found = list[FoundMotif]()
         for name, arrays in progress(given.items(), "finding motifs", len(given), "outputs"):
             own = discovered(name, arrays, min_seqlets)
             found += compared(own, known, max_q, threads or 1)
@@ -158,7 +158,7 @@ def _array(path: Path) -> NDArray[np.float32]:
     return values
 
 
-def discovered(name: str, explained: Explained, min_seqlets: int) -> list[Motif]:
+def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundMotif]:
     """Return the motifs of an output by TF-MoDISco, without their matches."""
     sequences, bases = explained.one_hot.shape[:2]
     if sequences * (bases // _SPACING + 1) < min_seqlets:  # too few even if they were everywhere
@@ -189,19 +189,19 @@ def discovered(name: str, explained: Explained, min_seqlets: int) -> list[Motif]
 
 def _trimmed(
     name: str, output: str, effect: str, seqlets: int, frequencies: Floats, contributions: Floats
-) -> Motif:
+) -> FoundMotif:
     """A motif without positions of small contributions at its ends."""
     sums = np.abs(contributions).sum(1)
     large = np.flatnonzero(sums >= _TRIM * sums.max())
     part = slice(large[0], large[-1] + 1)
-    return Motif(
+    return FoundMotif(
         name, output, effect, seqlets, np.asarray(frequencies)[part], np.asarray(contributions)[part]
     )
 
 
 def compared(
-    motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float, threads: int = 1
-) -> list[Motif]:
+    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float, threads: int = 1
+) -> list[FoundMotif]:
     """Return the motifs of an output with their matches, one per matrix, by Tomtom."""
     if not motifs:
         return []
@@ -220,7 +220,9 @@ def compared(
     return with_matches(motifs, np.asarray(p_values), np.asarray(offsets), np.asarray(strands))
 
 
-def with_matches(motifs: Sequence[Motif], p_values: Floats, offsets: Floats, strands: Floats) -> list[Motif]:
+def with_matches(
+    motifs: Sequence[FoundMotif], p_values: Floats, offsets: Floats, strands: Floats
+) -> list[FoundMotif]:
     """Return motifs with a match per matrix, of arrays (M, K); q-values are those of all M x K pairs."""
     from scipy.stats import false_discovery_control
 
@@ -237,7 +239,7 @@ def with_matches(motifs: Sequence[Motif], p_values: Floats, offsets: Floats, str
     ]
 
 
-def motif_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+def motif_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
     """Rows of `MOTIFS`; matrix and factor are those of the best match, `.` if it is not significant."""
     rows = []
     for one in motifs:
@@ -256,7 +258,7 @@ def motif_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: flo
     return pd.DataFrame(rows, columns=MOTIFS.names)
 
 
-def _match_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+def _match_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
     rows = [
         (one.output, one.name, known[number].matrix, known[number].factor, *one.matches[number][:2])
         for one in motifs
@@ -266,7 +268,7 @@ def _match_table(motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: fl
 
 
 def recovery_table(
-    outputs: Sequence[str], motifs: Sequence[Motif], known: Sequence[KnownMotif], max_q: float
+    outputs: Sequence[str], motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
 ) -> pd.DataFrame:
     """Rows of `RECOVERED`: whether the motifs of an output match the matrices of the factor of its name.
 
@@ -295,12 +297,12 @@ def recovery_table(
     return pd.DataFrame(rows, columns=RECOVERED.names)
 
 
-def meme_text(motifs: Sequence[Motif]) -> str:
+def meme_text(motifs: Sequence[FoundMotif]) -> str:
     """The motifs in the format of the MEME suite (version 4), as frequencies."""
     return "\n".join(_meme_lines(motifs)) + "\n"
 
 
-def _meme_lines(motifs: Sequence[Motif]) -> Iterator[str]:
+def _meme_lines(motifs: Sequence[FoundMotif]) -> Iterator[str]:
     yield from ("MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", "")
     yield from ("Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25")
     for one in motifs:

@@ -93,8 +93,10 @@ class OneHotModel(nn.Module):
         ]
         with relaxed_inputs(self, texts, x, part, wanted, torch.from_numpy(np.stack(slots))):
             logits = run().float()
-        found = logits if isinstance(model, LoadedChromatinModel) else model.score(logits)
-        return found.to(device)
+        if not isinstance(model, LoadedChromatinModel):
+            return model.score(logits).to(device)
+        opposites = model.settings.opposites if view.turned else None
+        return (logits if opposites is None else logits[:, opposites]).to(device)
 
     def _rows(self, texts: list[str], part: slice) -> tuple[list[NDArray[np.int32]], Callable[[], Tensor]]:
         """Return the tokens of a part of windows, and the function that computes their logits (N, T)."""

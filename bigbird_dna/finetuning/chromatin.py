@@ -21,6 +21,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
 from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_log_odds, fit_baseline
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.tracks import exchanged
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
@@ -86,7 +87,7 @@ class ChromatinObjective:
         self.config, self.draws = config.training, BinDraws(data, config)
         self.losses = LabelLoss(positive_weight=self.config.positive_weight)
         self.window, self.positions, self.world = window, positions, world
-        self.training = self.draws.training
+        self.training, self.opposites = self.draws.training, exchanged(data.tracks)
         self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
@@ -115,6 +116,8 @@ class ChromatinObjective:
         encoded = bin_rows(self.tokenizer, texts(letters), begins, size, self.positions, self.threads)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        if self.opposites is not None:
+            labels[turned] = labels[turned][..., self.opposites]
         return {
             "ids": ids,
             "lengths": lengths,
@@ -241,7 +244,7 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
             members=1,
             ensemble_kmers=self.section.evaluation.baseline_kmer if model.ensemble else 0,
             ensemble_dyads=self.section.evaluation.baseline_dyads if model.ensemble else 0,
-            tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in self.bins.tracks),
+            tracks=tuple(map(NamedTrack.of, self.bins.tracks)),
         )
 
     @property
@@ -261,7 +264,8 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
         words, bins = found.words, found.settings
         if not self.section.shares_kmers:
             raise ConfigError(f"{self.kmers}: not for a training with chromatin.training.train_fraction")
-        wanted = own.tracks, own.bin, own.ensemble_kmers, own.ensemble_dyads
+        tracks = tuple(NamedTrack(track=one.track, group=one.group) for one in own.tracks)
+        wanted = tracks, own.bin, own.ensemble_kmers, own.ensemble_dyads
         if wanted != (bins.tracks, bins.bin, words.k, words.each):
             raise DataError(
                 f"{self.kmers}: needs the {len(own.tracks):,} tracks of {self.data} in bins of {own.bin} bp, "

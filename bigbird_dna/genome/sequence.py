@@ -6,7 +6,7 @@ because such a sequence is not plain DNA.
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -347,6 +347,17 @@ def count_tiles(length: int, size: int, stride: int, below: int | None = None) -
     """Return the number of windows of `centered_tiles`, or of those that start before `below`."""
     stop = length if below is None else below
     return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
+
+
+def neighboring_tiles(length: int, size: int, stride: int, start: int) -> tuple[int | None, int | None]:
+    """Return the starts of the windows of `centered_tiles` before and after the one at `start`, if any."""
+    before = after = None
+    for some in _tiles(length, size, stride):
+        if (place := bisect_left(some, start)) > 0:
+            before = some[place - 1]
+        if after is None and (place := bisect_right(some, start)) < len(some):
+            after = some[place]
+    return before, after
 
 
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:

@@ -220,8 +220,10 @@ class LoadedChromatinModel(LoadedModel):
             parts = [text[left : len(text) - right] for text in texts] if left or right else texts
             return bin_rows(self.tokenizer, parts, starts, size, self.config.max_length, threads, view.phase)
 
-        for rows in ahead(encode, views, place):
-            yield row_logits(network, rows, count, self.tokenizer.pad_id, batch_size, place, finish=finish)
+        for view, rows in zip(views, ahead(encode, views, place), strict=True):
+            found = row_logits(network, rows, count, self.tokenizer.pad_id, batch_size, place, finish=finish)
+            exchanges = view.turned and self.settings.opposites is not None
+            yield found[..., self.settings.opposites] if exchanges else found
 
 
 def _padded(sequence: str, window: int) -> str:

@@ -4,13 +4,14 @@
 be converted to HuggingFace's format and back unchanged.
 """
 
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.config import EncoderConfig, LabelKind
 from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.tracks import Track, exchanged
 from bigbird_dna.model.base_positions import BaseOffsets
 
 Task = Literal[
@@ -164,6 +165,13 @@ class NamedTrack(BaseModel):
 
     track: str
     group: str
+    opposite: str = ""  # name of the track that it becomes on the reverse complement; "": itself
+
+    @classmethod
+    def of(cls, track: Track) -> Self:
+        """The name, group and opposite of a track."""
+        opposite = {"opposite": track.opposite} if track.opposite else {}
+        return cls(track=track.name, group=track.group, **opposite)
 
 
 KMER_WINDOW = 1000  # bp, the wider of the two windows whose k-mers regressions read; the other is the bin
@@ -189,6 +197,16 @@ class ChromatinSettings(Settings):
             raise ValueError("head linear does not support bin layers")
         return self
 
+    @model_validator(mode="after")
+    def _opposites_are_pairs(self) -> Self:
+        exchanged(self.track_list)
+        return self
+
+    @cached_property
+    def opposites(self) -> list[int] | None:
+        """The output (T) that each track has on the reverse complement; None: all keep their place."""
+        return exchanged(self.track_list)
+
     @property
     def kmer_margin(self) -> int:
         """The bp on both sides of a bin that are in the wider window of k-mer regressions."""
@@ -197,7 +215,7 @@ class ChromatinSettings(Settings):
     @property
     def track_list(self) -> list[Track]:
         """The tracks in the order of the model's outputs."""
-        return [Track(track.track, track.group) for track in self.tracks]
+        return [Track(one.track, one.group, opposite=one.opposite) for one in self.tracks]
 
 
 SETTINGS: dict[str, type[Settings]] = {

@@ -39,7 +39,7 @@ class Match(NamedTuple):
     reverse: bool
 
 
-class Motif(NamedTuple):
+class FoundMotif(NamedTuple):
     """A cluster of seqlets: frequencies and mean contributions of bases (W, 4), and a match per matrix."""
 
     name: str
@@ -62,7 +62,7 @@ class Motif(NamedTuple):
 
 
 def motif_page(
-    motifs: Sequence[Motif],
+    motifs: Sequence[FoundMotif],
     known: Sequence[KnownMotif],
     recovered: pd.DataFrame,
     max_q: float,
@@ -99,7 +99,7 @@ def motif_page(
     (output / "motifs.html").write_text(page, encoding="utf-8")
 
 
-def conclusions(motifs: Sequence[Motif], recovered: pd.DataFrame, max_q: float) -> list[str]:
+def conclusions(motifs: Sequence[FoundMotif], recovered: pd.DataFrame, max_q: float) -> list[str]:
     """Return what was found, in sentences."""
     matched = sum(bool(one.significant(max_q)) for one in motifs)
     found = [f"Motifs: {len(motifs):,}, of which {matched:,} match a known matrix (q ≤ {max_q:g})."]
@@ -132,7 +132,7 @@ def _recovered_table(recovered: pd.DataFrame) -> ShownTable:
     return ShownTable(headings, [False, False, True, False, True, True, True], rows, 0)
 
 
-def _draw(motif: Motif, known: KnownMotif | None, path: Path) -> None:
+def _draw(motif: FoundMotif, known: KnownMotif | None, path: Path) -> None:
     """Draw the contributions of a motif and, aligned below, the information of its best match in bits."""
     parts = [("contribution", motif.contributions, 0)]
     if known is not None:

@@ -43,14 +43,13 @@ from bigbird_dna.genome.intervals import contig_names
 from bigbird_dna.genome.sequence import Strand, tss_position
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.chromatin import Predictor
-from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.model import LoadedModel, calibration_of
-from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import CALL_FORMATS, STRANDS, OutputHeader, TableRow, Writer, table_writers
 from bigbird_dna.scoring.promoters import ROW_GROUP, PromoterScorer
-from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, count_windows
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
+from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, write_scores
+from bigbird_dna.scoring.window_source import ScannedModel, load_scanned_model, scan_predictor, window_source
 
 INTERVAL = ("precision_low", "precision_high", "model_score")
 """Columns of calls after those that all tables have."""
@@ -197,7 +196,7 @@ class CallWindows(PromoterScorer):
 
 
 @dataclass(frozen=True)
-class CallScorer(Scorer[LoadedPromoterModel, PromoterCall]):
+class CallScorer(Scorer[ScannedModel, PromoterCall]):
     """Calls along the records of a FASTA file; see `call_promoters`."""
 
     kind = "calls"
@@ -217,10 +216,10 @@ class CallScorer(Scorer[LoadedPromoterModel, PromoterCall]):
         check_fraction("max_n", self.max_n)
         check_choice("strand", self.strand, STRANDS)
 
-    def load(self, **computing: Any) -> tuple[LoadedPromoterModel, Predictor]:
-        model = load_promoter_model(self.model)
+    def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
+        model = load_scanned_model(self.model)
         self._least(call_precision_of(model))
-        return model, calibrated_predictor(model, False, **computing)
+        return model, scan_predictor(model, False, None, None, **computing)
 
     def _least(self, precision: CallPrecision) -> float:
         """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
@@ -237,12 +236,11 @@ class CallScorer(Scorer[LoadedPromoterModel, PromoterCall]):
         return found.score
 
     @contextmanager
-    def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[PromoterCall]]:
+    def open(self, model: ScannedModel, target: Target) -> Iterator[Job[PromoterCall]]:
         fitted, strands = call_precision_of(model), STRANDS[self.strand]
         least, fitted_in = self._least(fitted), Path(model.path or "", FILE)
-        scanned = CallWindows(
-            self.model, self.source, self.max_n, False, fitted.stride, self.strand, self.contigs, None, None
-        )
+        source, own = window_source(model, fitted.stride), (self.strand, self.contigs, None, None)
+        scanned = CallWindows(self.model, self.source, self.max_n, False, fitted.stride, *own)
         options: dict[str, object | None] = {"--format": target.format, "--fdr": self.fdr}
         options |= {"--strand": self.strand}
         options |= {"--contig": list(self.contigs), "--max-n": self.max_n}
@@ -256,17 +254,14 @@ class CallScorer(Scorer[LoadedPromoterModel, PromoterCall]):
 
             def windows_of(numbers: range) -> range:
                 """Return the numbers of the windows of some of the records."""
-                size, lengths = model.settings.window, job.header.contigs
-                counts = [
-                    count_windows({name: lengths[name]}, window=size, stride=fitted.stride)
-                    for name in records()
-                ]
+                lengths = job.header.contigs
+                counts = [source.count({name: lengths[name]}) for name in records()]
                 return range(sum(counts[: numbers.start]), sum(counts[: numbers.stop]))
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[PromoterCall]:
                 windows = job.rows(predict, None if numbers is None else windows_of(numbers))
                 counted = _counted(windows, job.counts)
-                sizes = {"upstream": model.settings.upstream, "suppress": fitted.suppress}
+                sizes = {"upstream": source.upstream, "suppress": fitted.suppress}
                 for contig, position, strand, score in scan_calls(counted, **sizes, strands=strands):
                     if score >= least:
                         expected = (float(value) for value in fitted(score))
@@ -308,7 +303,7 @@ def calibrate_calls(
     output: Path | None = None,
     *,
     contigs: Sequence[str] | str = (),
-    stride: int = 10,
+    stride: int | None = None,
     suppress: int = 100,
     within: int = 100,
     method: CalibrationMethod = "auto",
@@ -316,7 +311,7 @@ def calibrate_calls(
     device: str = "auto",
     threads: int | None = None,
 ) -> CallPrecision:
-    """Fit the expected precision of a promoter model's calls to validation contigs, and store it with it.
+    """Fit the expected precision of a model's calls to validation contigs, and store it with the model.
 
     Parameters
     ----------
@@ -327,8 +322,8 @@ def calibrate_calls(
     contigs
         Validation contigs, on which the model was not trained; (): those of the model's calibration.
     stride, suppress, within
-        Distance of windows, distance to which a call silences others, and the largest distance of a correct
-        call to its TSS, in bp.
+        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
+        largest distance of a correct call to its TSS, in bp.
     method
         As for `calibrate_promoter`.
     batch_size, device, threads
@@ -340,25 +335,25 @@ def calibrate_calls(
         As for `score_promoters`; no contigs are given and the model's calibration has no list; the contigs
         have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong.
     """
-    check_at_least_one({"stride": stride, "suppress": suppress, "within": within})
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    sizes = {"stride": stride, "suppress": suppress, "within": within}
+    check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
     found = find_target(path, output)
-    model = load_promoter_model(found)
+    model = load_scanned_model(found)
     assert model.path is not None
     chosen = contig_names(contigs) or _validation_contigs(model)
     windows = CallWindows(model, reference, 0.25, False, stride, "both", chosen, None, None)
     target = Target(model.path, "bed", None, "float32")
-    predict = calibrated_predictor(model, False, batch_size=batch_size, device=device)
-    computing = inference("float32", choose_device(device))
+    predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
+    source, computing = window_source(model, stride), inference("float32", choose_device(device))
     with cpu_threads(threads), computing, windows.open(model, target) as job:
-        scan = _read_scan(job.rows(predict, None), model.settings.upstream, stride)
+        scan = _read_scan(job.rows(predict, None), source.upstream, source.step)
     sites = sites_of(promoters, scan)
     if not any(map(len, sites.values())):
         raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
     calls = match_tracks(find_track_calls(scan, suppress), sites, within)
     fitted = fit_calls(
         calls,
-        stride=stride,
+        stride=source.step,
         suppress=suppress,
         within=within,
         megabases=scan.megabases,
@@ -377,7 +372,7 @@ def calibrate_calls(
     return fitted
 
 
-def _validation_contigs(model: LoadedPromoterModel) -> tuple[str, ...]:
+def _validation_contigs(model: ScannedModel) -> tuple[str, ...]:
     contigs = calibration_of(model).fitted_on.get("contigs")
     if not isinstance(contigs, list):
         raise UsageError(f"{model.name}: its calibration lists no validation contigs; give them (--contig)")

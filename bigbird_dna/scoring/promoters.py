@@ -27,7 +27,6 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.model.chromatin import Predictor
-from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import (
@@ -41,16 +40,9 @@ from bigbird_dna.scoring.formats import (
     write_bigwig,
 )
 from bigbird_dna.scoring.regions import Region
-from bigbird_dna.scoring.scan import (
-    BOTH_STRANDS,
-    ScoredWindow,
-    SignalSpan,
-    count_windows,
-    growing_batches,
-    scan_promoters,
-    signal_spans,
-)
-from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, calibrated_predictor, write_scores
+from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, SignalSpan, growing_batches, signal_spans
+from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, write_scores
+from bigbird_dna.scoring.window_source import ScannedModel, load_scanned_model, scan_predictor, window_source
 
 ROW_GROUP = 65_536
 """Rows per Parquet row group, which the writer holds in memory."""
@@ -74,7 +66,7 @@ def score_promoters(
     output: Path | str | None = None,
     *,
     format: str | None = None,
-    stride: int = 10,
+    stride: int | None = None,
     strand: str = "both",
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
@@ -92,7 +84,7 @@ def score_promoters(
     Parameters
     ----------
     model
-        A promoter model, or its directory.
+        A promoter model, or its directory; or a chromatin model of start sites, whose scores are of bins.
     fasta
         Plain, gzip or bgzip; "-": standard input. Lower case is accepted; IUPAC codes are read as N.
     output
@@ -102,7 +94,7 @@ def score_promoters(
         tsv, bed, bedgraph, bigwig or parquet; None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
-        Distance of windows in bp; "both", "+" or "-".
+        Distance of a promoter model's windows in bp, None: 10; "both", "+" or "-".
     contigs, regions
         Only these records, by any name in the assembly's table of names; only windows that overlap the
         regions of a BED file (bedgraph and bigwig: only the signal in the regions). The windows are those of
@@ -127,10 +119,10 @@ def score_promoters(
     ------
     UsageError
         An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
-        given without `calibrated`.
+        given without `calibrated`; `stride` or `prior` is given for a chromatin model.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
-        the model is not a promoter model, or has no calibration.
+        the model is neither a promoter model nor one of start sites, or has no calibration.
     """
     scorer = PromoterScorer(
         model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
@@ -170,7 +162,7 @@ WRITERS = {
 
 
 @dataclass(frozen=True)
-class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
+class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
     """Windows along the records of a FASTA file; see `score_promoters`."""
 
     kind = "scored windows"
@@ -181,7 +173,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     omits_short: ClassVar[bool] = False
     """Whether no format lists records with too much padding, as signal formats."""
 
-    stride: int
+    stride: int | None
     strand: str
     contigs: tuple[str, ...]
     regions: Path | str | None
@@ -193,13 +185,13 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
         check_choice("strand", self.strand, STRANDS)
         check_calibrated(self.calibrated, self.prior)
 
-    def load(self, **computing: Any) -> tuple[LoadedPromoterModel, Predictor]:
-        model = load_promoter_model(self.model)
-        return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
+    def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
+        model = load_scanned_model(self.model)
+        return model, scan_predictor(model, self.calibrated, self.prior, self.stride, **computing)
 
     @contextmanager
-    def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:
-        settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
+    def open(self, model: ScannedModel, target: Target) -> Iterator[Job[ScoredWindow]]:
+        source, strands = window_source(model, self.stride), STRANDS[self.strand]
         is_signal = self.omits_short or target.format in SIGNALS
         streams = target.is_live and not self.contigs and self.regions is None
         check = partial(check_contig, format=target.format, where=self.source_name)
@@ -208,16 +200,17 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
             compared = InputCheck(model, self.source_name)
             contigs = LengthsAhead(path, check, compared.add) if streams else scan_fasta(path, compared.add)
             places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
-            shown = places.widened(stride) if places and is_signal else places
-            grid: dict[str, Any] = {"window": settings.window, "stride": stride, "places": shown}
+            shown = places.widened(source.step) if places and is_signal else places
+            grid: dict[str, Any] = {"window": source.window, "stride": source.stride, "places": shown}
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredWindow]:
                 def expected() -> int:
                     known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
-                    return len(strands) * (count_windows(known, **grid) if numbers is None else len(numbers))
+                    windows = source.count(known, shown) if numbers is None else len(numbers)
+                    return len(strands) * windows * source.stride // source.step
 
                 given = {**grid, "strands": strands, "max_n": self.max_n, "beyond_is_n": is_signal}
-                found = scan_promoters(path, contigs, predict=predict, numbers=numbers, **given)
+                found = source.scan(path, contigs, predict=predict, numbers=numbers, **given)
                 return progress(found, "scoring", expected if streams else expected(), "scores")
 
             records = 0
@@ -226,22 +219,23 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
                 for contig in contigs:
                     if places is None or places.on(contig):
                         check(contig)
-                records = self._count_records(contigs, places, settings.window, target.format)
-            options: dict[str, object | None] = {"--format": target.format, "--stride": self.stride}
+                records = self._count_records(contigs, places, source.read, target.format)
+            stride = source.step if isinstance(model, LoadedPromoterModel) else None
+            options: dict[str, object | None] = {"--format": target.format, "--stride": stride}
             options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
             origin = self.origin(model, target, {**options, "--max-n": self.max_n, "--prior": self.prior})
             extra = {
-                "sizes": [settings.upstream, settings.downstream, stride],
+                "sizes": [source.upstream, source.downstream, source.step],
                 "strands": list(strands),
                 "places": _stored(places) if is_signal else None,
             }
             header = OutputHeader(origin, contigs, extra=extra)
             content = partial(self.content, model, path, self.regions)
-            job = Job(header, content, partial(count_windows, contigs, **grid), rows)
+            job = Job(header, content, partial(source.count, contigs, shown), rows)
             yield job
             if streams:
                 compared.finish()
-                records = self._count_records(contigs, places, settings.window, target.format)
+                records = self._count_records(contigs, places, source.read, target.format)
             job.counts["records"] = records
 
     def _count_records(

@@ -20,7 +20,14 @@ from typing import NamedTuple, TypeVar
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Places
-from bigbird_dna.genome.sequence import Strand, centered_tiles, count_tiles, reverse_complement
+from bigbird_dna.genome.sequence import (
+    Strand,
+    centered_tiles,
+    count_tiles,
+    fraction_n,
+    neighboring_tiles,
+    reverse_complement,
+)
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.promoter import filled
 
@@ -118,6 +125,69 @@ def scan_promoters(
             yield ScoredWindow(contig, start, end, strand, known[text] if text else None, note)
 
 
+def scan_bins(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    *,
+    window: int,
+    stride: int,
+    size: int,
+    margin: int,
+    columns: Mapping[Strand, int],
+    predict: Predictor,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+    max_n: float = 0.25,
+    beyond_is_n: bool = True,
+    places: Places | None = None,
+    numbers: range | None = None,
+    batch_sequences: int = 64,
+    chunk_bases: int = 1_000_000,
+) -> Iterator[ScoredWindow]:
+    """Yield the scores of the bins of every record, in file order; the strands of a bin are adjacent.
+
+    Windows of `window` bp every `stride` bp are read with `margin` bp on both sides, and `predict` returns
+    (N, K, T) for their K bins of `size` bp. Bases beyond the record are N, and always count as such.
+    `columns` has the track of each strand. Where windows overlap, each scores the bins nearest to its center.
+    A record too short to be scored has one window, without a score. Other arguments and errors are those of
+    `scan_promoters`.
+    """
+    grid, read = _Grid(window, stride, places), window + 2 * margin
+    tracks, nothing = [columns[strand] for strand in strands], [None] * len(strands)
+    windows = _windows(fasta, contigs, grid, numbers, chunk_bases, margin)
+    for batch in growing_batches(windows, lambda _: 1, 2, batch_sequences):
+        texts = [filled(text, read).ljust(read, "N") for *_, text in batch]
+        fractions = [fraction_n(text) for text in texts]
+        kept = [text for text, fraction in zip(texts, fractions, strict=True) if fraction <= max_n]
+        predicted = iter(predict(kept)[..., tracks].tolist() if kept else ())
+        for (contig, start, _), fraction in zip(batch, fractions, strict=True):
+            length, scores, note = contigs[contig], None, f"n_fraction={fraction:.4g}"
+            if fraction <= max_n:
+                scores, note = next(predicted), ""
+            elif length < window:
+                notes = f"{SHORT};{note}"
+                yield from (ScoredWindow(contig, 0, length, strand, None, notes) for strand in strands)
+                continue
+            first = start if length >= window else -((window - length) // 2)
+            for number, begin in _own_bins(first, window, size, length):
+                if places is None or places.overlaps(contig, begin, begin + size):
+                    for strand, score in zip(strands, scores[number] if scores else nothing, strict=True):
+                        yield ScoredWindow(contig, begin, begin + size, strand, score, note)
+
+
+def _own_bins(start: int, window: int, size: int, length: int) -> Iterator[tuple[int, int]]:
+    """Yield number and start of the bins that a window scores: inside the record, nearest to its center.
+
+    Windows overlap in the center of a record, where the tilings from both ends meet.
+    """
+    before, after = neighboring_tiles(length, window, window, start)
+    for number, begin in enumerate(range(start, start + window, size)):
+        double = 2 * begin + size - start - window  # twice the bin's center, less those of adjacent windows
+        if before is not None and double <= before:
+            continue
+        if 0 <= begin <= length - size and (after is None or double <= after):
+            yield number, begin
+
+
 def growing_batches(
     items: Iterable[T], size: Callable[[T], int], first: int, most: int, longest: int | None = None
 ) -> Iterator[list[T]]:
@@ -176,9 +246,18 @@ class _Grid(NamedTuple):
 
 
 def _windows(
-    fasta: Path, contigs: Mapping[str, int], grid: _Grid, numbers: range | None, chunk_bases: int
+    fasta: Path,
+    contigs: Mapping[str, int],
+    grid: _Grid,
+    numbers: range | None,
+    chunk_bases: int,
+    margin: int = 0,
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield contig, start and sequence of windows; a record shorter than a window is a single window."""
+    """Yield contig, start and sequence of windows; a record shorter than a window is a single window.
+
+    The sequence has `margin` more bases at both ends of the window, N beyond the record.
+    """
+    around = [Chunk("", 0, "N" * margin, False)] * (margin > 0)
     places, before = grid.places, 0  # number of windows in the records read so far
     left = None if places is None else {contig for contig in contigs if places.on(contig)}  # still to read
     for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
@@ -195,8 +274,9 @@ def _windows(
             before += grid.number(contig, length)
             if before <= numbers.start:
                 continue
-        for start, sequence in _cut(pieces, starts, min(grid.size, length)):
-            if len(sequence) != min(grid.size, length):
+        size = min(grid.size, length) + 2 * margin
+        for start, sequence in _cut(chain(around, pieces, around), starts, size):
+            if len(sequence) != size:
                 raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
             yield contig, start, sequence
         if left is not None:

@@ -54,7 +54,8 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     Predictions are (N, 1, T), for the bin in the center of windows of `window` bp; `offsets` are shifts in bp
     from the centered window. `outputs` are the model outputs of `names` (None: all). `finish` calibrates the
-    probabilities of an allele. An allele is not scored if any window of it or of the reference is not scored.
+    probabilities of an allele. `reverse` are the outputs of `names` on the reverse complement, if they are
+    others. An allele is not scored if any window of it or of the reference is not scored.
     """
 
     batches = (64, 512)
@@ -66,6 +67,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     outputs: Sequence[int] | None = None
     finish: Finish | None = None
     top: int = 0
+    reverse: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if self.window < 1 or not self.offsets:
@@ -84,14 +86,25 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
         assert predicted.ndim == 3 and predicted.shape[1] == 1, f"{predicted.shape} predictions of a bin"
+        if self.reverse is not None:
+            outputs = range(predicted.shape[2]) if self.outputs is None else self.outputs
+            return predicted[:, 0, [*outputs, *self.reverse]]
         return predicted[:, 0] if self.outputs is None else predicted[:, 0, self.outputs]
+
+    def _of_strands(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the tracks (W, T) of windows, of which every other one is a reverse complement."""
+        if self.reverse is None:
+            return values
+        count = len(self.reverse)
+        return np.stack([values[0::2, :count], values[1::2, count:]], axis=1).reshape(len(values), count)
 
     def effect(
         self, notes: tuple[str, ...], rows: tuple[list[int], list[int]] | None, values: NDArray[np.float32]
     ) -> AlleleEffect:
         if rows is None:
             return AlleleEffect(notes, None, None)
-        ref, alt = (values[some].mean(axis=0, dtype=np.float64) for some in rows)  # (W, T) → (T,)
+        strands = (self._of_strands(values[some]) for some in rows)
+        ref, alt = (one.mean(axis=0, dtype=np.float64) for one in strands)  # (W, T) → (T,)
         if self.finish is not None:
             ref, alt = (self.finish(one).astype(np.float64) for one in (ref, alt))
         return AlleleEffect(notes, alt - ref, _log_odds(alt) - _log_odds(ref), ref)
@@ -170,7 +183,9 @@ def track_effects(
     names = [model.tracks[column].name for column in columns]
     chosen = None if len(columns) == len(model.tracks) else columns
     finish = calibration_of(model).only(columns) if calibrated else None
-    return TrackEffects(window, places, names, tracks is not None, chosen, finish, top)
+    opposites = model.settings.opposites
+    reverse = None if opposites is None else [opposites[column] for column in columns]
+    return TrackEffects(window, places, names, tracks is not None, chosen, finish, top, reverse)
 
 
 def _both_strands(windows: Iterable[str]) -> Iterator[str]:

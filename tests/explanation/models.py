@@ -9,7 +9,9 @@ from bigbird_dna.explanation.targets import ExplainedWindow
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
-TRACKS = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two"))
+TRACKS = tuple(
+    NamedTrack(track=name, group="TF", opposite=other) for name, other in (("one", "two"), ("two", "one"))
+)
 BASES_AND_KMERS: dict[str, Any] = {"pooling": "mean", "jitter": 6, "views": 2, "ensemble_kmers": 3}
 SETTINGS: dict[str, Any] = {
     "promoter": PromoterSettings(

@@ -22,7 +22,7 @@ from bigbird_dna.explanation.motifs import (
 )
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.reporting.motifs import IUPAC, Motif, motif_page
+from bigbird_dna.reporting.motifs import IUPAC, FoundMotif, motif_page
 from tests.cli.command import Run, refused
 from tests.html_pages import HtmlPage
 
@@ -41,14 +41,14 @@ def matrices(words: dict[str, str] = WORDS, others: int = 30) -> list[KnownMotif
     return own + [KnownMotif(f"other{number}", f"MX{number}", counts) for number, counts in enumerate(drawn)]
 
 
-def motif(output: str, word: str) -> Motif:
+def motif(output: str, word: str) -> FoundMotif:
     values = frequencies(word)
-    return Motif("increases-1", output, "increases", 1000, values, values - 0.25)
+    return FoundMotif("increases-1", output, "increases", 1000, values, values - 0.25)
 
 
-def matched(best: dict[str, str]) -> tuple[list[Motif], list[KnownMotif]]:
+def matched(best: dict[str, str]) -> tuple[list[FoundMotif], list[KnownMotif]]:
     """Motifs of outputs, each of which matches one factor's matrix."""
-    known, found = matrices(), list[Motif]()
+    known, found = matrices(), list[FoundMotif]()
     for output, factor in best.items():
         p_values = np.full((1, len(known)), 0.5)
         p_values[0, [one.factor for one in known].index(factor.upper())] = 1e-6

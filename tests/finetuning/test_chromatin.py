@@ -387,7 +387,8 @@ def data(reference: Reference) -> ChromatinData:
     owners, starts = np.array(places)[rng.permutation(len(places))].T
     splits = (rng.random(len(places)) < 0.1).astype(np.intp)
     labels = PackedLabels.from_dense(rng.random((len(places), 11)) < 0.3)
-    tracks = tuple(Track(f"t{number}", "TF") for number in range(11))
+    opposites = {"t1": "t4", "t4": "t1"}  # the other tracks have no strand
+    tracks = tuple(Track(f"t{n}", "TF", opposite=opposites.get(f"t{n}", "")) for n in range(11))
     return ChromatinData(make_bins(contigs, owners, starts, splits, 40), labels, tracks, {"bin_size": 40})
 
 

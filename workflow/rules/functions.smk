@@ -17,6 +17,7 @@ from bigbird_dna.config import (
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
+    TSS,
     Config,
     as_in_a_file,
     check_stages,

@@ -258,7 +258,11 @@ if HAS_TSS:
     rule model_calibrate_calls:
         input:
             **GENOME,
-            model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
+            model=(
+                PATHS.calibrated_chromatin
+                if CHROMATIN.data.tracks == TSS
+                else PATHS.promoter_model(CONFIG.example_scan.negative_set)
+            ),
             promoters=PATHS.promoters,
         output:
             directory(PATHS.calling_promoters),

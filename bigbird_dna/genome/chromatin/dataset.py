@@ -317,15 +317,21 @@ def _choose_tracks(
     """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
     least = dict.fromkeys(SPLITS, job.labeling.min_held_out) | {"train": job.labeling.min_positives}
     used = [split for split in SPLITS if split == "train" or counts[split].any()]
+    too_few = {
+        track.name: [split for split in used if counts[split][number] < least[split]]
+        for number, track in enumerate(job.tracks)
+    }
     kept, left_out = [], []
     for number, track in enumerate(job.tracks):
-        short = [split for split in used if counts[split][number] < least[split]]
-        if not short:
+        short = too_few[track.name]
+        if not short and not too_few.get(track.opposite):
             kept.append(number)
             continue
         found = {f"positives_{split}": int(counts[split][number]) for split in SPLITS}
         if not job.sources["tracks"][track.name]["peaks"]:
             reason = "its file contains no peaks"
+        elif not short:
+            reason = f"its opposite, track {track.opposite}, is excluded"
         else:
             reason = "; ".join(
                 f"{counts[split][number]} positive bins in {split}, {least[split]} needed" for split in short

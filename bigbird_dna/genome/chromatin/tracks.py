@@ -1,8 +1,9 @@
 """Read and write tables of tracks: the assays that a chromatin model predicts, one per track.
 
 A table is tab-separated with a header. `track` (a name) and `group` are required. `cell`, `target`,
-`treatment`, `file` (relative to the table), `description` and `published_auroc` are optional. Further columns
-are kept. Lines that begin with `#` are comments.
+`treatment`, `file` (relative to the table), `description`, `opposite` and `published_auroc` are optional.
+Further columns are kept. Lines that begin with `#` are comments. `opposite` names the track that this one
+becomes on the reverse complement, for tracks of one strand; the other track must name this one.
 
 The published list of DeepSEA's 919 tracks is supported in two layouts. One is Supplementary Table 2 of Zhou &
 Troyanskaya (2015) saved as text: `Cell Type`, `TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`,
@@ -14,7 +15,7 @@ auc_deepsea`. Both have one row per track in the order of the labels, and no nam
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +24,7 @@ from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, nearest, shortened
 from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
+from bigbird_dna.genome.sequence import Locus, Strand
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
 _INDEXED = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
@@ -59,7 +61,9 @@ def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool)
 
 
 _LARGEST_TABLE = 1 << 26  # characters, to limit memory
-TEXTS = ("cell", "target", "treatment", "description")
+TEXTS = ("cell", "target", "treatment", "description", "opposite")
+TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
+"""Names of the tracks of transcription start sites (TSSs) on each strand, from which promoters are called."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Track:
     treatment: str = ""
     file: Path | None = None  # file of its peaks
     description: str = ""
+    opposite: str = ""  # track of the other strand; "": peaks have no strand
     published_auroc: float | None = None
     extra: Mapping[str, str] = field(default_factory=dict)  # further columns of the table
 
@@ -123,7 +128,41 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         tracks.append(track)
     if not tracks:
         raise DataError(f"{path}: the table has no tracks")
-    return distinct(tracks, "|") if deepsea else tuple(tracks)
+    if deepsea:
+        return distinct(tracks, "|")
+    try:
+        exchanged(tracks)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+    return tuple(tracks)
+
+
+def exchanged(tracks: Sequence[Track]) -> list[int] | None:
+    """Return the index of each track on the reverse complement; None: all tracks keep their place.
+
+    `ValueError` if the opposite of a track is missing, or has another opposite.
+    """
+    places = {track.name: place for place, track in enumerate(tracks)}
+    opposites = {track.name: track.opposite for track in tracks}
+    for track in tracks:
+        if track.opposite and opposites.get(track.opposite) != track.name:
+            raise ValueError(
+                f"track {track.name!r} has the opposite {track.opposite!r}, which is not a track with the "
+                f"opposite {track.name!r}"
+            )
+    order = [places[track.opposite or track.name] for track in tracks]
+    return None if order == list(range(len(order))) else order
+
+
+def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
+    """Return the tracks of start sites; those of each strand are written to a BED file in `directory`."""
+    sites = list(loci)
+    tracks = []
+    for (strand, name), opposite in zip(TSS_TRACKS.items(), reversed(TSS_TRACKS.values()), strict=True):
+        own = [one for one in sites if one.strand == strand]
+        write_rows(path := directory / f"{name}.bed", ((x.contig, x.position, x.position + 1) for x in own))
+        tracks.append(Track(name, "TSS", file=path, opposite=opposite))
+    return tuple(tracks)
 
 
 def write_tracks(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from bigbird_dna.config import DEEPSEA, SIMULATED, Config
+from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS, Config
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shown
 from bigbird_dna.errors import ConfigError, UsageError, first_fault, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
@@ -218,7 +218,7 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
             for role in ("negatives", "splits")
         },
         **{labeled_role(number): ("sequences.data", name) for number, name in enumerate(labeled.files)},
-        "tracks": ("chromatin.data.tracks", None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks),
+        "tracks": ("chromatin.data.tracks", None if data.tracks in NOT_FILES else data.tracks),
         "blacklist": ("chromatin.data.blacklist", data.blacklist),
         "variants": ("chromatin.variants", config.chromatin.variants),
     }
@@ -228,14 +228,16 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
 def chromatin_files(config: Config) -> dict[str, Path]:
     """Return the files of the section `chromatin`: tracks, peaks, blacklist and variants.
 
-    Simulated tracks come with their peaks and variants; the files of the public bundle are omitted. The
-    caller checks whether user-supplied files exist.
+    Simulated tracks come with their peaks and variants; tracks of start sites are in the run's promoters; the
+    files of the public bundle are omitted. The caller checks whether user-supplied files exist.
     """
     named, paths = _named(config), config.paths
     found = {role: locate(named[role][1], config.data_dir) for role in _CHROMATIN if role in named}
     if config.chromatin.data.tracks == SIMULATED:
         found["tracks"], found["peaks"] = paths.simulated_tracks, paths.simulated_peaks
         found["variants"] = paths.simulated_variants
+    elif config.chromatin.data.tracks == TSS:
+        found["tracks"] = paths.promoters
     return found
 
 
@@ -270,6 +272,8 @@ def check_sources(config: Config) -> dict[str, Source]:
     different assemblies without a chain, and a `data_dir` that is not a directory are a `ConfigError`.
     """
     genome = config.genome
+    if config.chromatin.data.tracks == TSS and (config.has_sequences or not config.has_promoters):
+        raise ConfigError(f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites")
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
     if genome.reference is None:
         if genome.assembly != DEMO:

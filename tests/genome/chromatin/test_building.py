@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,19 @@ def test_tracks_with_too_few_positives_are_left_out(small):
         message(entry["reason"])
     with fails(DataError):
         small.build(good, rare, min_positives=99)
+
+
+def test_a_track_without_its_opposite_is_left_out(small):
+    good = small.track("good", "a\t0\t1000\n")
+    plus, minus = small.track("plus", "a\t0\t1000\n"), small.track("minus", "a\t8000\t8400\n")
+    pair = replace(plus, opposite="minus"), replace(minus, opposite="plus")
+    data = small.build(good, *pair, min_positives=3)
+    assert [track.name for track in data.tracks] == ["good"]
+    assert [entry["track"] for entry in data.info["left_out"]] == ["plus", "minus"]
+    for entry in data.info["left_out"]:
+        message(entry["reason"])
+    both = small.build(good, *pair, min_positives=1)
+    assert both.tracks[1].opposite == "minus" and len(both.tracks) == 3
 
 
 def test_a_held_out_region_without_bins_is_reported(small, capsys):

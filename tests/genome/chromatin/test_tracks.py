@@ -13,13 +13,15 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.labels import Labeling
 from bigbird_dna.genome.chromatin.tracks import (
     Track,
+    exchanged,
     read_tracks,
     select_tracks,
     tracks_from_folder,
+    tss_tracks,
     write_tracks,
 )
 from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
-from bigbird_dna.genome.sequence import Intervals
+from bigbird_dna.genome.sequence import Intervals, Locus
 from bigbird_dna.genome.splits import GAP, window_start
 from tests.genome.formats import DEEPSEA, PACKINGS, SUPPLEMENT
 from tests.golden.messages import fails
@@ -55,6 +57,34 @@ def test_what_is_written_is_read_back(tmp_path):
     assert [track.extra["positives_train"] for track in back] == ["3", "4"]
     assert back[0].file.resolve() == (tmp_path / "peaks/a.bed").resolve()
     assert [(t.name, t.group, t.published_auroc) for t in back] == [("A", "TF", 0.97), ("B", "DHS", None)]
+
+
+@given(st.permutations(range(6)), st.integers(0, 3))
+def test_opposites_are_pairs(order, pairs):
+    names = [f"t{number}" for number in range(6)]
+    opposite = {names[a]: names[b] for a, b in [(0, 1), (2, 3), (4, 5)][:pairs]}
+    opposite |= {b: a for a, b in opposite.items()}
+    tracks = [Track(names[n], "x", opposite=opposite.get(names[n], "")) for n in order]
+    places = exchanged(tracks)
+    assert (places is None) == (not pairs)
+    if places is not None:
+        assert [tracks[n].name for n in places] == [one.opposite or one.name for one in tracks]
+        assert [places[n] for n in places] == [*range(6)]
+
+
+@pytest.mark.parametrize("opposites", ["A-", "-B", "BB", "AA"])
+def test_opposites_that_are_no_pairs_are_refused(tmp_path, opposites):
+    rows = "".join(f"{n}\tTF\t{o.strip('-')}\n" for n, o in zip("BA", opposites, strict=True))
+    with fails(DataError):
+        read_tracks(written(tmp_path / "tracks.tsv", f"track\tgroup\topposite\n{rows}"))
+
+
+def test_start_sites_become_a_track_per_strand(tmp_path):
+    loci = [Locus("c", 3, "+", "a"), Locus("b", 9, "-", "b"), Locus("c", 0, "-", "c")]
+    plus, minus = tss_tracks(loci, tmp_path)
+    assert (plus.opposite, minus.opposite) == (minus.name, plus.name) == ("TSS-", "TSS+")
+    assert plus.peak_file().read_text() == "c\t3\t4\n"
+    assert minus.peak_file().read_text() == "b\t9\t10\nc\t0\t1\n"
 
 
 def test_the_published_layout_of_deepsea(tmp_path):
