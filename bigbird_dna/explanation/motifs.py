@@ -27,7 +27,7 @@ from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_
 from bigbird_dna.explanation.explain import SCORES, output_prefix
 from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.reporting.motifs import Match, FoundMotif, motif_page, recovered_fraction
+from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page, recovered_fraction
 from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.

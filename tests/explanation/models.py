@@ -6,7 +6,13 @@ import numpy as np
 import torch
 
 from bigbird_dna.explanation.targets import ExplainedWindow
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PretrainingSettings,
+    PromoterSettings,
+    SequenceSettings,
+)
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 TRACKS = tuple(
@@ -34,7 +40,8 @@ SETTINGS: dict[str, Any] = {
 def small_model(kind: str, **sizes: Any) -> Any:
     """A model of random weights; what is added for bases and by regressions is random too."""
     encoder = small_encoder(small_tokenizer().vocabulary, kmers=3, position_encoding="rotary", **sizes)
-    model = random_model(small_tokenizer(), encoder, SETTINGS[kind], scale=3)
+    settings = PretrainingSettings(next_sentence=False) if kind == "pretrained" else SETTINGS[kind]
+    model = random_model(small_tokenizer(), encoder, settings, scale=3)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, values in model.network.named_buffers():

@@ -135,7 +135,7 @@ def test_of_edits_that_reach_a_target_the_closest_is_accepted() -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models `promoter`, `chromatin` and `classes`; `whole.fa` of windows, `part.fa` of parts of windows."""
     home = tmp_path_factory.mktemp("designed")
-    for kind in ("promoter", "chromatin", "classes"):
+    for kind in ("promoter", "chromatin", "classes", "pretrained"):
         save(home / kind, small_model(kind), {}, {}, {})
     (home / "whole.fa").write_text(f">a b\n{random_dna(100, 1)}\n>c\n{random_dna(100, 2)}\n")
     (home / "part.fa").write_text(f">a\n{random_dna(6, 1)}\n")
@@ -214,7 +214,7 @@ def test_what_cannot_be_designed_is_refused_and_nothing_written(home: Path, tmp_
         (2, home / "classes", part),
         (2, home / "classes", part, "--tracks", "w"),
         (2, home / "chromatin", part),
-        (1, "yeast", part),
+        (1, home / "pretrained", part),
     ):
         refused(run("design", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()

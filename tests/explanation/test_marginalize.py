@@ -28,7 +28,7 @@ TEXTS = [random_dna(size, size) for size in (60, 61, 60)]
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("marginalized")
-    for kind in ("promoter", "chromatin", "numbers"):
+    for kind in ("promoter", "chromatin", "numbers", "pretrained"):
         save(home / kind, small_model(kind), {}, {}, {})
     save(home / "positions", of_positions()[0], {}, {}, {})
     (home / "x.fa").write_text("".join(f">s{number}\n{text}\n" for number, text in enumerate(TEXTS)))
@@ -118,7 +118,7 @@ def test_what_cannot_be_inserted_is_refused_and_nothing_written(home: Path, tmp_
         (1, promoter, "ACG", tmp_path / "long.fa"),
         (2, promoter, "ACG", given, "--offsets", "33"),
         (2, home / "chromatin", "ACG", given, "--tracks", "three"),
-        (1, "yeast", "ACG", given),
+        (1, home / "pretrained", "ACG", given),
     ):
         refused(run("marginalize", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()
