@@ -35,6 +35,7 @@ from bigbird_dna.tokens.interface import BASES
 # Axes: N sequences, L their bases, S bases of tokens, 4 bases A C G T, D width, T outputs.
 
 Codes = NDArray[np.uint8]
+_TOGETHER = 64  # windows for which an ensemble adds log-odds at once
 REACH = 64  # bp at the ends of a range of tokens: more than a token and a k-mer
 
 
@@ -138,8 +139,11 @@ class OneHotModel(nn.Module):
             spans: Any = torch.from_numpy(rows.spans)
             with torch.no_grad():
                 parts = [
-                    member.ensemble.added(pad([row], 0)[0], own[None])[:, 0]  # type: ignore[union-attr, operator]
-                    for row, own in zip(rows.ids, spans, strict=True)
+                    member.ensemble.added(  # type: ignore[union-attr, operator]
+                        pad(rows.ids[first : first + _TOGETHER], tokenizer.pad_id)[0],
+                        spans[first : first + _TOGETHER],
+                    )[:, 0]
+                    for first in range(0, len(texts), _TOGETHER)
                 ]
             return torch.cat(parts)
         assert isinstance(member, Classifier)

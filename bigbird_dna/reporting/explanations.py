@@ -157,14 +157,15 @@ def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Fl
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Affine2D
 
-    outlines = [(TextPath((0, 0), base, size=1), color) for base, color in COLORS.items()]
+    shapes = [TextPath((0, 0), base, size=1) for base in COLORS]
+    outlines = [(one, one.get_extents(), color) for one, color in zip(shapes, COLORS.values(), strict=True)]
     for place, row, alpha in zip(places, heights, opacity, strict=True):
         tops = {True: 0.0, False: 0.0}  # of positive and of negative letters
         for number in np.argsort(np.abs(row)):
-            (outline, color), value = outlines[number], float(row[number])
+            (outline, box, color), value = outlines[number], float(row[number])
             if value == 0:
                 continue
-            box, sign = outline.get_extents(), value > 0
+            sign = value > 0
             turn = Affine2D().translate(-box.x0, -box.y0).scale(0.9 / box.width, value / box.height)
             shape = outline.transformed(turn.translate(place - 0.45, tops[sign]))
             tops[sign] += value

@@ -1,0 +1,93 @@
+"""Compare the motifs of a model's contributions with the matrices of the factors of its tracks.
+
+`python -m docs.generators.yeast_motifs MODEL REFERENCE PEAKS NAME --contig VII --contig XV --work DIR`
+explains, for each track with the name of a factor that has a JASPAR matrix, up to `--most` peaks of the
+factor on the contigs, which must be those of the model's test set. PEAKS has a BED file `FACTOR_….bed.gz` for
+each. Factors with fewer than `--least` peaks are left out, unless `--factor` names them. Explanations go to
+`--work` and are not repeated; the table of factors goes to `docs/results/data/NAME.json`.
+"""
+
+import argparse
+import datetime
+import gzip
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna import explain, load
+from bigbird_dna.disk.tables import read_table
+from bigbird_dna.explanation.motifs import RECOVERED, find_motifs
+from bigbird_dna.explanation.targets import output_names
+from bigbird_dna.genome.assembly import contig_finder
+from bigbird_dna.genome.motifs import jaspar_motifs, motifs_of_factor
+from bigbird_dna.genome.reference import Reference
+
+from .collect import header, write_run
+
+TAXON = "fungi"
+VIEWS: dict[str, Any] = {"offsets": 1, "tokenizations": 1}
+
+
+def peaks_of(
+    path: Path, find: Callable[[str], str | None], contigs: Sequence[str], width: int
+) -> list[tuple[str, int, int]]:
+    """Regions of `width` bp around the peaks on some contigs, in the order of the file."""
+    with gzip.open(path, "rt") as stream:
+        rows = [line.split("\t")[:3] for line in stream]
+    found = []
+    for contig, start, end in rows:
+        name = find(contig)
+        if name in contigs:
+            first = (int(start) + int(end) - width) // 2
+            found.append((str(name), first, first + width))
+    return found
+
+
+def main() -> None:
+    """Write the JSON file of a run."""
+    parser = argparse.ArgumentParser(prog="python -m docs.generators.yeast_motifs")
+    parser.add_argument("model", type=Path, help="directory of a chromatin model")
+    parser.add_argument("reference", type=Path, help="indexed FASTA of its genome")
+    parser.add_argument("peaks", type=Path, help="directory of BED files")
+    parser.add_argument("name", help="RUN of docs/results/data/RUN.json")
+    parser.add_argument("--contig", action="append", required=True, help="a test contig")
+    parser.add_argument("--factor", action="append", default=[], help="a factor to explain in any case")
+    parser.add_argument("--least", type=int, default=40, help="smallest number of peaks on the contigs")
+    parser.add_argument("--most", type=int, default=100, help="largest number of explained peaks")
+    parser.add_argument("--width", type=int, default=120, help="bp around a peak")
+    parser.add_argument("--work", type=Path, required=True, help="directory for the explanations")
+    parser.add_argument("--command", help="the command to state, instead of this one")
+    given = parser.parse_args()
+    known = jaspar_motifs(TAXON)
+    tracks = output_names(load(given.model))
+    with Reference(given.reference) as genome:
+        find = contig_finder(genome.contigs, genome.names)
+    explained = []
+    for track in sorted(tracks, key=lambda name: (name not in given.factor, name)):
+        files = [*given.peaks.glob(f"{track}_*.bed.gz"), *given.peaks.glob(f"[0-9]*_{track}_*.bed.gz")]
+        if not files or not motifs_of_factor(track, known):
+            continue
+        regions = peaks_of(files[0], find, given.contig, given.width)
+        if len(regions) < given.least and track not in given.factor:
+            continue
+        place = given.work / track
+        explained.append(place)
+        if (place / "shap.npz").exists():
+            continue
+        print(track, len(regions), flush=True)
+        given.work.mkdir(parents=True, exist_ok=True)
+        bed = given.work / f"{track}.bed"
+        rows = (f"{contig}\t{start}\t{end}\n" for contig, start, end in regions[: given.most])
+        bed.write_text("".join(rows))
+        explain(given.model, bed, place, reference=given.reference, tracks=track, method="gradient", **VIEWS)
+    find_motifs(explained, given.work / "motifs", taxon=TAXON)
+    table = read_table(given.work / "motifs" / "recovered.tsv", RECOVERED)
+    today = datetime.datetime.now(datetime.UTC).date()
+    command = given.command or " ".join(["python -m docs.generators.yeast_motifs", *sys.argv[1:]])
+    tables = {"recovered": table.to_dict("records")}
+    write_run(given.name, header(today, command, None) | {"tables": tables})
+
+
+if __name__ == "__main__":
+    main()
