@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
-from bigbird_dna.config.experiments import TAXA
 from bigbird_dna.disk.atomic import write_array
 from bigbird_dna.errors import UsageError
 
@@ -63,6 +62,9 @@ def explain(
     """
 
 
+TAXA = "vertebrates|plants|insects|nematodes|fungi|urochordates"
+
+
 def _motifs(counts: "MotifCounts", given: dict[str, Any]) -> Iterator[str]:
     numbers = f"outputs: {counts.outputs:,}, motifs: {counts.motifs:,}, with a match: {counts.matched:,}"
     yield f"{given['output']}/motifs.html; {numbers}"
@@ -75,7 +77,7 @@ def find_motifs(
     matrices: Path | None = option(
         None, "FILE", "Matrices of known binding sites, in JASPAR format.", "JASPAR's for --taxon"
     ),
-    taxon: str = option(TAXA[0], "|".join(TAXA), "Taxonomic group of JASPAR's core matrices."),
+    taxon: str = option("vertebrates", TAXA, "Taxonomic group of JASPAR's core matrices."),
     max_q: float = option(0.05, "Q", "Largest q-value of a match between a motif and a matrix."),
     min_seqlets: int = option(20, "N", "Smallest number of seqlets of a motif."),
     threads: int | None = opt.THREADS,

@@ -1,4 +1,4 @@
-"""Page of motifs: logos of the contributions of each, beside that of the best matching known matrix."""
+"""Page of motifs: logos of the contributions of each, and of the best matching known matrix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_SHOWN = 60  # motifs on the page
 
 
 class Match(NamedTuple):
-    """Comparison with a matrix: position i of the motif is beside position i + offset of the matrix.
+    """Comparison with a matrix: position i of the motif is aligned with i + offset of the matrix.
 
     `reverse`: of the matrix on the other strand. The q-value is adjusted over all pairs of an output.
     """

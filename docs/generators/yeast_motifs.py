@@ -85,7 +85,7 @@ def main() -> None:
     table = read_table(given.work / "motifs" / "recovered.tsv", RECOVERED)
     today = datetime.datetime.now(datetime.UTC).date()
     command = given.command or " ".join(["python -m docs.generators.yeast_motifs", *sys.argv[1:]])
-    tables = {"recovered": table.to_dict("records")}
+    tables = {"recovered": table.astype(object).where(table.notna(), None).to_dict("records")}
     write_run(given.name, header(today, command, None) | {"tables": tables})
 
 

@@ -1,5 +1,6 @@
 """Small models of every kind that can be explained, with everything that reads bases."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,20 @@ def example(model: Any, seed: int = 0, count: int = 9) -> ExplainedWindow:
 
 def largest(values: Any) -> float:
     return float(np.abs(values).max())
+
+
+def write_explained(path: Path, name: str, word: str, seed: int, sequences: int = 120) -> None:
+    """What `explain` writes, of random sequences, most of them with a word and contributions of its bases."""
+    path.mkdir(parents=True)
+    rng, size, length = np.random.default_rng(seed), 100, len(word)
+    codes = rng.integers(0, 4, (sequences, size))
+    values = rng.normal(0, 0.05, (sequences, size, 4))
+    own = np.array(["ACGT".index(base) for base in word])
+    for number in range(0 if word else sequences, sequences):
+        place = rng.integers(20, size - 20 - length)
+        codes[number, place : place + length] = own if number % 2 else 3 - own[::-1]
+        values[number, place : place + length] += np.eye(4)[codes[number, place : place + length]] - 0.25
+    np.savez_compressed(path / "ohe.npz", np.eye(4, dtype=np.int8)[codes].transpose(0, 2, 1))
+    np.savez_compressed(path / "shap.npz", values.transpose(0, 2, 1).astype(np.float32))
+    rows = "".join(f"s{number}\t{name}\t1\t0\n" for number in range(sequences))
+    (path / "scores.tsv").write_text(f"name\toutput\tscore\tnoise\n{rows}")

@@ -24,6 +24,7 @@ from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.reporting.motifs import IUPAC, FoundMotif, motif_page
 from tests.cli.command import Run, refused
+from tests.explanation.models import write_explained
 from tests.html_pages import HtmlPage
 
 WORDS = {"Reb1": "TTACCCGG", "Cbf1": "GTCACGTGAC", "Ume6": "TAGCCGCCGA"}
@@ -55,23 +56,6 @@ def matched(best: dict[str, str]) -> tuple[list[FoundMotif], list[KnownMotif]]:
         zeros = np.zeros_like(p_values)
         found += with_matches([motif(output, WORDS[factor])], p_values, zeros, zeros)
     return found, known
-
-
-def write_explained(path: Path, name: str, word: str, seed: int, sequences: int = 120) -> None:
-    """What `explain` writes, of random sequences, most of them with a word and contributions of its bases."""
-    path.mkdir(parents=True)
-    rng, size, length = np.random.default_rng(seed), 100, len(word)
-    codes = rng.integers(0, 4, (sequences, size))
-    values = rng.normal(0, 0.05, (sequences, size, 4))
-    own = np.array(["ACGT".index(base) for base in word])
-    for number in range(0 if word else sequences, sequences):
-        place = rng.integers(20, size - 20 - length)
-        codes[number, place : place + length] = own if number % 2 else 3 - own[::-1]
-        values[number, place : place + length] += np.eye(4)[codes[number, place : place + length]] - 0.25
-    np.savez_compressed(path / "ohe.npz", np.eye(4, dtype=np.int8)[codes].transpose(0, 2, 1))
-    np.savez_compressed(path / "shap.npz", values.transpose(0, 2, 1).astype(np.float32))
-    rows = "".join(f"s{number}\t{name}\t1\t0\n" for number in range(sequences))
-    (path / "scores.tsv").write_text(f"name\toutput\tscore\tnoise\n{rows}")
 
 
 def test_q_values_are_those_of_all_pairs_of_an_output() -> None:

@@ -12,6 +12,7 @@ from bigbird_dna.registry.publishing import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
+from tests.explanation.models import write_explained
 from tests.papers.experiments.public_files import c4
 from tests.registry.shelf import publish, write_list
 from tests.toys import random_dna
@@ -69,6 +70,7 @@ def make_world(home: Path) -> World:
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
     (world / "simulated/short.fa").write_text(">a\nACGTTA\n")
+    write_explained(world / "explained", "one", "", 1, 3)
     run(world, "experiment run windows", "experiment run data", "experiment run")
     run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
     run(world, "finetune-sequences --pretrained")

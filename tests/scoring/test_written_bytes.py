@@ -89,7 +89,7 @@ class Scorer:
         else:
             model = hashed_model(60)
         monkeypatch.setattr(type(model), "window_probabilities", lambda _, texts, **__: self.predict(texts))
-        for module, kind in {"promoters": "promoter", "tracks": "chromatin", "variants": "scoring"}.items():
+        for module, kind in {"promoters": "scanned", "tracks": "chromatin", "variants": "scoring"}.items():
             monkeypatch.setattr(f"bigbird_dna.scoring.{module}.load_{kind}_model", lambda _: model)
 
     def __call__(self, source: Path | str | None = None, **options: Any) -> Any:
