@@ -109,8 +109,8 @@ def find_motifs(
     check_fraction("max_q", max_q)
     check_at_least_one({"min_seqlets": min_seqlets, "threads": threads})
     paths = list(map(Path, explained))
-    known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
     given = read_explained(paths)
+    known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
     with cpu_threads(threads), into_directory(Path(output), paths) as files:
         found = list[FoundMotif]()
         for name, arrays in progress(given.items(), "finding motifs", len(given), "outputs"):
