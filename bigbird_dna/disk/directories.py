@@ -64,7 +64,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
+def into_directory(path: Path, inputs: Iterable[Path | str | None] = ()) -> Iterator[Path]:
     """Yield an empty directory whose files are moved into `path` if the block ends without an error.
 
     Other files in `path` are kept. `UsageError`, without any change, if `path` cannot be created or is inside
@@ -126,9 +126,9 @@ def _check_location(path: Path, inputs: Iterable[Path]) -> None:
     _check_inside(path, inputs)
 
 
-def _check_inside(path: Path, inputs: Iterable[Path]) -> None:
+def _check_inside(path: Path, inputs: Iterable[Path | str | None]) -> None:
     for one in inputs:
-        if Path(one).is_dir() and Path(one).resolve() in path.resolve().parents:
+        if one is not None and Path(one).is_dir() and Path(one).resolve() in path.resolve().parents:
             raise UsageError(f"{path}: must not be inside the input {one}")
 
 

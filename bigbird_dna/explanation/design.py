@@ -242,7 +242,7 @@ def design(
     if target is not None and (minimize or not np.isfinite(target)):
         wrong = "excludes minimize: the score moves toward it" if minimize else "must be finite"
         raise UsageError(f"target {target}: {wrong}")
-    sites = read_motifs(motifs)
+    sites = motif_bases(motifs)
     with ExitStack() as stack:
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
@@ -252,7 +252,7 @@ def design(
             if count > 1:
                 raise DataError(f"{sequences}: the name {name!r} occurs {count} times; names must differ")
         check_motifs(sites, given, sequences)
-        files = stack.enter_context(into_directory(Path(output), input_paths(sequences, reference)))
+        files = stack.enter_context(into_directory(Path(output), [sequences, reference]))
         computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
         options = {"target": target, "edits": edits, "minimize": minimize, "method": method}
         found = [
@@ -275,10 +275,6 @@ def scored_model(model: LoadedModel | Path | str) -> Scored:
             f"{loaded.name}: has no scores of windows; use a promoter, chromatin or sequence model"
         )
     return loaded
-
-
-def input_paths(*paths: Path | str | None) -> list[Path]:
-    return [Path(path) for path in paths if path is not None]
 
 
 def read_windows(
@@ -327,7 +323,7 @@ def _write_design(files: Path, found: Sequence[DesignSearch], table: pd.DataFram
         write_lines(files / f"{name}.fa", lines)
 
 
-def read_motifs(values: Sequence[str]) -> dict[str, str]:
+def motif_bases(values: Sequence[str]) -> dict[str, str]:
     """Return motifs by name: of FASTA files, `NAME=BASES`, or bases, which are their own name.
 
     `UsageError`, `DataError`: a motif has other letters than A, C, G and T, or a name occurs twice.

@@ -151,14 +151,13 @@ def explain(
     """
     counts = {"batch_size": batch_size, "threads": threads, "flank": flank}
     _check(method, deletions, offsets, tokenizations, counts)
-    path, inputs = Path(targets), [Path(targets), *([] if reference is None else [Path(reference)])]
     with ExitStack() as stack:
         stack.enter_context(cpu_threads(threads))
         loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
         columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
         genome = None if reference is None else stack.enter_context(opened(reference, aliases))
-        given = read_targets(path, loaded, genome, flank=flank, sequence_column=sequence_column)
-        files = stack.enter_context(into_directory(Path(output), inputs))
+        given = read_targets(Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column)
+        files = stack.enter_context(into_directory(Path(output), [targets, reference]))
         work = _method(loaded, method, columns, deletions, {"batch_size": batch_size, "device": device})
         explained = []
         for target in progress(given, "explaining", len(given), "sequences"):

@@ -17,14 +17,7 @@ from bigbird_dna.data.promoter_windows import shuffle_dinucleotides
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_whole
-from bigbird_dna.explanation.design import (
-    check_motifs,
-    input_paths,
-    inserted,
-    read_motifs,
-    read_windows,
-    scored_model,
-)
+from bigbird_dna.explanation.design import check_motifs, inserted, motif_bases, read_windows, scored_model
 from bigbird_dna.explanation.mutagenesis import OFFSETS, TOKENIZATIONS, check_views, views_of, window_scores
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored, chosen_outputs, output_names
 from bigbird_dna.genome.sequence import reverse_complement
@@ -98,7 +91,7 @@ def marginalize(
         if value < 0:
             raise UsageError(f"{name} {value}: must not be negative")
     listed = [motifs] if isinstance(motifs, str) and Path(motifs).exists() else motifs
-    sites = read_motifs(listed.split(",") if isinstance(listed, str) else listed)
+    sites = motif_bases(listed.split(",") if isinstance(listed, str) else listed)
     if not sites:
         raise UsageError("motifs: the list is empty")
     with ExitStack() as stack:
@@ -107,7 +100,7 @@ def marginalize(
         columns = chosen_outputs(loaded, tracks, len(output_names(loaded)))
         given = read_windows(stack, loaded, backgrounds, reference, aliases, sequence_column)
         check_motifs(sites, given, backgrounds, start or 0)
-        files = stack.enter_context(into_directory(Path(output), input_paths(backgrounds, reference)))
+        files = stack.enter_context(into_directory(Path(output), [backgrounds, reference]))
         given = _shuffled(given, shuffles, seed) if shuffles else given
         computing = {"batch_size": batch_size, "device": device}
         scores = partial(_mean_scores, loaded, columns, (offsets, tokenizations), computing)

@@ -27,7 +27,7 @@ from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_
 from bigbird_dna.explanation.explain import SCORES, output_prefix
 from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page, recovered_fraction
+from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page
 from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
@@ -211,7 +211,7 @@ def compared(
         raise UsageError("motifs need the package memelite: pip install 'bigbird-dna[explain]'") from None
     if len(known) < _FEW_MATRICES:
         log(f"warning: {len(known)} matrices: with fewer than {_FEW_MATRICES}, p-values are rough")
-    targets = [(one.counts / one.counts.sum(1, keepdims=True)).T for one in known]
+    targets = [one.frequencies.T for one in known]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         p_values, _, offsets, _, strands = tomtom(
@@ -291,7 +291,7 @@ def recovery_table(
             (
                 *(name, ",".join(sorted(known[number].matrix for number in matrices)), len(mine)),
                 *("yes" if matched & matrices else "no", best[1], best[0].p_value, best[0].q_value),
-                recovered_fraction([bool(matched & found) for found in others.values()]),
+                float(np.mean([bool(matched & found) for found in others.values()])) if others else np.nan,
             )
         )
     return pd.DataFrame(rows, columns=RECOVERED.names)

@@ -45,6 +45,11 @@ class KnownMotif(NamedTuple):
     matrix: str  # matrix name in the database
     counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
 
+    @property
+    def frequencies(self) -> NDArray[np.float64]:
+        """Frequencies of A, C, G and T at each position (W, 4)."""
+        return np.asarray(self.counts / self.counts.sum(1, keepdims=True))
+
     def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
         """Return bits (W, 4) of each base relative to its `background`, with JASPAR's pseudocounts."""
         from Bio import motifs

@@ -5,7 +5,6 @@ Also plots of searches for sequences with other scores, and of what motifs add t
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -27,7 +26,7 @@ from bigbird_dna.reporting.result import (
     save_figure,
 )
 from bigbird_dna.reporting.run_page import ShownTable
-from bigbird_dna.reporting.track_page import render_page
+from bigbird_dna.reporting.track_page import data_uri, render_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +80,11 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
         draw_logo(one, path)
         title = one.name if one.output in ("promoter", one.name) else f"{one.name}: {one.output}"
         logos.append(
-            Logo(title, f"{one.place}. Score {one.score:.3g} ± {one.score_noise:.2g}.", data_link(path))
+            Logo(
+                title,
+                f"{one.place}. Score {one.score:.3g} ± {one.score_noise:.2g}.",
+                data_uri(path.read_bytes()),
+            )
         )
     rows = [
         [
@@ -141,11 +144,6 @@ def draw_logo(one: Explanation, path: Path) -> None:
         figure.supylabel("contribution", fontsize=9)
         axes[-1].set_xlabel("base of the sequence, from 0")
         save_figure(figure, path)
-
-
-def data_link(path: Path) -> str:
-    """The address of an SVG file's content, to be shown on a page."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Floats) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.explanations import Logo, data_link, draw_letters
+from bigbird_dna.reporting.explanations import Logo, draw_letters
 from bigbird_dna.reporting.result import panels, save_figure
 from bigbird_dna.reporting.run_page import ShownTable
-from bigbird_dna.reporting.track_page import render_page
+from bigbird_dna.reporting.track_page import data_uri, render_page
 
 if TYPE_CHECKING:
     from bigbird_dna.genome.motifs import KnownMotif
@@ -82,7 +82,7 @@ def motif_page(
             match = one.matches[best[0]]
             caption += f" Best match: {known[best[0]].factor} ({known[best[0]].matrix}), "
             caption += f"q = {match.q_value:.2g}."
-        logo = Logo(f"{one.output}: {one.consensus}", caption, data_link(path))
+        logo = Logo(f"{one.output}: {one.consensus}", caption, data_uri(path.read_bytes()))
         (matched if best else others).append(logo)
     page = render_page(
         "motif_page.html",
@@ -114,11 +114,6 @@ def conclusions(motifs: Sequence[FoundMotif], recovered: pd.DataFrame, max_q: fl
     return found
 
 
-def recovered_fraction(flags: Sequence[bool]) -> float:
-    """The fraction of the flags that are true; NaN without flags."""
-    return float(np.mean(flags)) if flags else float("nan")
-
-
 def _recovered_table(recovered: pd.DataFrame) -> ShownTable:
     headings = ["output", "matrices of its factor", "motifs", "recovered", "p", "q", "others recovered"]
     rows = [
@@ -137,8 +132,7 @@ def _draw(motif: FoundMotif, known: KnownMotif | None, path: Path) -> None:
     parts = [("contribution", motif.contributions, 0)]
     if known is not None:
         match = min(motif.matches)
-        frequencies = known.counts / known.counts.sum(1, keepdims=True)
-        frequencies = frequencies[::-1, ::-1] if match.reverse else frequencies
+        frequencies = known.frequencies[::-1, ::-1] if match.reverse else known.frequencies
         logs = np.log2(np.maximum(frequencies, 1e-9))
         bits = frequencies * (2 + (frequencies * logs).sum(1, keepdims=True))
         parts.append((f"{known.factor}, bits", bits, -match.offset))

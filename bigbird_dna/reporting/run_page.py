@@ -6,7 +6,6 @@ tables are in the page as data URIs, which browsers save.
 
 from __future__ import annotations
 
-import base64
 import math
 import os
 import re
@@ -26,7 +25,7 @@ from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.headlines import Headline, headlines
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.summary import SHUFFLED, SummaryRow
-from bigbird_dna.reporting.track_page import render_page, resource
+from bigbird_dna.reporting.track_page import data_uri, render_page, resource
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -98,7 +97,7 @@ def run_report(
         total=total,
         version=version("bigbird-dna"),
         configuration=configuration,
-        data_uri=_data_uri,
+        data_uri=data_uri,
     )
     with atomic_path(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -119,11 +118,7 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
     paragraphs = tuple(filter(None, map(str.strip, text.splitlines()))) if path.suffix == TEXT else ()
     # Plots are shown as images, so that scripts inside an SVG cannot run.
     kind = {FIGURE: "image/svg+xml", TEXT: "text/plain"}.get(path.suffix, _TABLE)
-    return _ShownItem(item, caption, _data_uri(text, kind), table, paragraphs)
-
-
-def _data_uri(text: str, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
+    return _ShownItem(item, caption, data_uri(text, kind), table, paragraphs)
 
 
 def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
@@ -30,7 +29,7 @@ from bigbird_dna.reporting.sequence_metrics import (
     metrics_table,
     summary_rows,
 )
-from bigbird_dna.reporting.track_page import render_page
+from bigbird_dna.reporting.track_page import data_uri, render_page
 
 _HEADINGS = {
     **{name: name.upper() for name in ("auroc", "auprc", "f1", "mcc")},
@@ -99,7 +98,7 @@ class _Plot(NamedTuple):
 
     @property
     def link(self) -> str:
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.path.read_bytes()).decode()}"
+        return data_uri(self.path.read_bytes())
 
 
 def _plots(found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Path) -> Iterator[_Plot]:

@@ -89,6 +89,12 @@ def resource(name: str) -> str:
     return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
+def data_uri(content: bytes | str, kind: str = "image/svg+xml") -> str:
+    """The address of the content of a file, by default an SVG image, to be part of a page."""
+    stored = content.encode() if isinstance(content, str) else content
+    return f"data:{kind};base64,{base64.b64encode(stored).decode()}"
+
+
 def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
     """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
 

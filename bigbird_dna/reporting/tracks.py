@@ -1,6 +1,5 @@
 """Report of AUROC and AUPRC per track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
 
-import base64
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ from bigbird_dna.reporting.track_evaluation import (
     tracks_schema,
     tracks_table,
 )
-from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
+from bigbird_dna.reporting.track_page import SourceFile, TrackPage, data_uri, report_page
 
 # Significant digits of the metrics in the tables, for further computation.
 _DIGITS = 12
@@ -144,10 +143,7 @@ def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:
             figure = temporary / f"{CALIBRATION}.svg"
             write_table(temporary / f"{CALIBRATION}.tsv", held, TRACK_CALIBRATION, _DIGITS)
             track_calibration_figure(held, figure)
-            picture = base64.b64encode(figure.read_bytes()).decode()
-            page = replace(
-                page, calibration=median_line(held), picture=f"data:image/svg+xml;base64,{picture}"
-            )
+            page = replace(page, calibration=median_line(held), picture=data_uri(figure.read_bytes()))
         tracks = page.table.drop(columns="counted")
         write_table(temporary / "tracks.tsv", tracks, tracks_schema(page.others), _DIGITS)
         write_table(temporary / "groups.tsv", page.groups, groups_schema(page.others), _DIGITS)

@@ -16,8 +16,8 @@ from bigbird_dna.explanation.design import (
     ACCEPTED_EDITS,
     DESIGNED_SCORES,
     greedy_substitution,
+    motif_bases,
     possible_edits,
-    read_motifs,
 )
 from bigbird_dna.explanation.mutagenesis import views_of
 from bigbird_dna.genome.sequence import reverse_complement
@@ -186,7 +186,7 @@ def test_a_class_and_a_track_are_designed_by_name(home: Path, tmp_path: Path) ->
 
 
 def test_motifs_are_bases_names_or_files(home: Path) -> None:
-    found = read_motifs(["TATAAA", "x=acg", str(home / "motifs.fa")])
+    found = motif_bases(["TATAAA", "x=acg", str(home / "motifs.fa")])
     assert found == {"TATAAA": "TATAAA", "x": "ACG", "one": "GATTACA", "two": "CCGC"}
 
 
