@@ -7,6 +7,8 @@ BIN := .venv/bin
 # Python compiles what is imported, which is a small part of what is installed.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 INSTALLED := .venv/.installed
+# Where this is set, as in many containers, every process compiles again what it imports: seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 SNAKEFILES := Snakefile workflow
 RESULTS := from bigbird_dna.config import load_config; print(load_config("workflow/config/demo.yaml").results)

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from bigbird_dna.explanation.explain import ExplanationCounts
     from bigbird_dna.explanation.motifs import MotifCounts
 
+SEQUENCES = (
+    "BED file of regions, or VCF, which need --reference; FASTA, or a table (CSV, TSV, Parquet) with a "
+    "column of sequences; each also .gz."
+)
+REGIONS_REFERENCE = option(
+    None, "FASTA", "Indexed genome of regions or variants, plain or bgzip.", "none", "--reference"
+)
+
 
 def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
     numbers = f"sequences: {counts.targets:,}, bases: {counts.bases:,}, seqlets: {counts.seqlets:,}"
@@ -24,14 +32,9 @@ def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[s
 @runs("explanation.explain.explain", report=_explained)
 def explain(
     model: Path = opt.MODEL_DIRECTORY,
-    targets: Path = argument(
-        "BED file of regions, or VCF, which need --reference; FASTA, or a table (CSV, TSV, Parquet) with a "
-        "column of sequences; each also .gz."
-    ),
+    targets: Path = argument(SEQUENCES),
     output: Path = output(..., "DIR", "Directory for the page, tables, arrays and tracks."),
-    reference: Path | None = option(
-        None, "FASTA", "Indexed genome of regions or variants, plain or bgzip.", "none"
-    ),
+    reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,
     method: str = option(
         "mutagenesis",
@@ -98,11 +101,6 @@ def _designed(table: "pd.DataFrame", given: dict[str, Any]) -> Iterator[str]:
     yield f"{given['output']}/designs.fa; sequences: {len(table):,}, edits: {table['edits'].sum():,}{reached}"
 
 
-SEQUENCES_TO_EDIT = (
-    "FASTA, a table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions, which needs "
-    "--reference; each also .gz."
-)
-REGIONS_REFERENCE = option(None, "FASTA", "Indexed genome of regions, plain or bgzip.", "none", "--reference")
 OUTPUTS = "Tracks or groups, by name or pattern, or labels or classes by name; comma-separated."
 OFFSETS = option(4, "N", "Number of crops of a window over which scores are averaged.", "", "--offsets")
 TOKENIZATIONS = option(
@@ -113,7 +111,7 @@ TOKENIZATIONS = option(
 @runs("explanation.design.design", report=_designed)
 def design(
     model: Path = opt.MODEL_DIRECTORY,
-    sequences: Path = argument(SEQUENCES_TO_EDIT),
+    sequences: Path = argument(SEQUENCES),
     output: Path = output(..., "DIR", "Directory for the edited sequences, tables and a plot."),
     reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,
@@ -163,7 +161,7 @@ def marginalize(
     motifs: str = argument(
         "FASTA file of motifs, or motifs as BASES or NAME=BASES, comma-separated.", "MOTIFS"
     ),
-    backgrounds: Path = argument(SEQUENCES_TO_EDIT),
+    backgrounds: Path = argument(SEQUENCES),
     output: Path = output(..., "DIR", "Directory for the table and the plot."),
     reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,

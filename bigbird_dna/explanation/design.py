@@ -43,7 +43,6 @@ from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import draw_searches
 from bigbird_dna.scoring.formats import write_lines
-from bigbird_dna.scoring.regions import opened
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
@@ -201,8 +200,8 @@ def design(
     model
         A promoter, chromatin or sequence model, or its directory.
     sequences
-        BED regions with `reference`, FASTA or a table of sequences, as for `explain`: the explained bases are
-        edited, the rest of a window is not.
+        BED regions or a VCF with `reference`, FASTA or a table of sequences, as for `explain`: the explained
+        bases are edited, the rest of a window is not.
     output
         Directory to write: edited sequences, tables and a plot (docs/files/explanations.md).
     reference, aliases
@@ -247,7 +246,7 @@ def design(
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
         (column,) = chosen_outputs(loaded, tracks, 1)
-        given = read_windows(stack, loaded, sequences, reference, aliases, sequence_column)
+        given = read_targets(Path(sequences), loaded, reference, aliases, sequence_column=sequence_column)
         for name, count in Counter(one.name for one in given).items():
             if count > 1:
                 raise DataError(f"{sequences}: the name {name!r} occurs {count} times; names must differ")
@@ -275,18 +274,6 @@ def scored_model(model: LoadedModel | Path | str) -> Scored:
             f"{loaded.name}: has no scores of windows; use a promoter, chromatin or sequence model"
         )
     return loaded
-
-
-def read_windows(
-    stack: ExitStack,
-    model: Scored,
-    path: Path | str,
-    reference: Path | str | None,
-    aliases: Path | str | None,
-    sequence_column: str,
-) -> list[ExplainedWindow]:
-    genome = None if reference is None else stack.enter_context(opened(reference, aliases))
-    return read_targets(Path(path), model, genome, sequence_column=sequence_column)
 
 
 def _design_table(

@@ -17,9 +17,15 @@ from bigbird_dna.data.promoter_windows import shuffle_dinucleotides
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_whole
-from bigbird_dna.explanation.design import check_motifs, inserted, motif_bases, read_windows, scored_model
+from bigbird_dna.explanation.design import check_motifs, inserted, motif_bases, scored_model
 from bigbird_dna.explanation.mutagenesis import OFFSETS, TOKENIZATIONS, check_views, views_of, window_scores
-from bigbird_dna.explanation.targets import ExplainedWindow, Scored, chosen_outputs, output_names
+from bigbird_dna.explanation.targets import (
+    ExplainedWindow,
+    Scored,
+    chosen_outputs,
+    output_names,
+    read_targets,
+)
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.sequence_tables import COLUMNS
 from bigbird_dna.model.inference import cpu_threads
@@ -62,7 +68,7 @@ def marginalize(
     motifs
         Bases, `NAME=BASES`, or FASTA files; a text may have several, comma-separated.
     backgrounds
-        BED regions with `reference`, FASTA or a table of sequences, as for `explain`.
+        BED regions or a VCF with `reference`, FASTA or a table of sequences, as for `explain`.
     output
         Directory to write: a table and a plot (docs/files/explanations.md).
     tracks
@@ -98,7 +104,7 @@ def marginalize(
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
         columns = chosen_outputs(loaded, tracks, len(output_names(loaded)))
-        given = read_windows(stack, loaded, backgrounds, reference, aliases, sequence_column)
+        given = read_targets(Path(backgrounds), loaded, reference, aliases, sequence_column=sequence_column)
         check_motifs(sites, given, backgrounds, start or 0)
         files = stack.enter_context(into_directory(Path(output), [backgrounds, reference]))
         given = _shuffled(given, shuffles, seed) if shuffles else given

@@ -17,7 +17,7 @@ from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
-from bigbird_dna.scoring.regions import placed_regions
+from bigbird_dna.scoring.regions import Genome, opened, placed_regions
 
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models of windows; other models that can be explained are pretrained masked-token models."""
@@ -73,7 +73,8 @@ def window_size(model: LoadedModel) -> int:
 def read_targets(
     path: Path,
     model: LoadedModel,
-    reference: Reference | None = None,
+    reference: Genome | None = None,
+    aliases: Path | str | None = None,
     *,
     flank: int = FLANK,
     sequence_column: str = COLUMNS.sequence,
@@ -90,7 +91,8 @@ def read_targets(
         if reference is None:
             raise UsageError(f"{path}: regions and variants need --reference, the FASTA with their sequences")
         kind = _regions if endings.endswith(BED) else _alleles
-        found = list(kind(path, model, reference, flank))
+        with opened(reference, aliases) as genome:
+            found = list(kind(path, model, genome, flank))
     else:
         found = list(_sequences(path, model, sequence_column))
     if not found:

@@ -52,7 +52,7 @@ class Sampling(NamedTuple):
         scaled = scores / self.temperature
         chances = np.exp(scaled - scaled.max(1, keepdims=True))
         if self.top_k is not None or self.top_p is not None:
-            order = np.argsort(-chances, axis=1, kind="stable")
+            order = np.argsort(-scaled, axis=1, kind="stable")
             ranked = np.take_along_axis(chances, order, 1)
             if self.top_k is not None:
                 ranked[:, self.top_k :] = 0

@@ -101,7 +101,7 @@ def _kill(nursery: Nursery, world: World, name: str, home: Path, seed: int, kill
 def test_some_commands_are_ended_at_some_moments(
     name: str, nursery: Nursery, world: World, tmp_path: Path
 ) -> None:
-    _kill(nursery, world, name, tmp_path, 1, 2)
+    _kill(nursery, world, name, tmp_path, 1, 1)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def _interrupt_early(count: int, seed: int, words: tuple[str, ...]) -> None:
 
 
 def test_an_early_interrupt_gives_no_traceback(world: World) -> None:
-    _interrupt_early(3, 1, ("pretrain", str(world.config), "--set", "pretraining.steps=100000"))
+    _interrupt_early(1, 1, ("pretrain", str(world.config), "--set", "pretraining.steps=100000"))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
-from tests.cli.command import table
+from tests.cli.command import Run, table
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -185,11 +185,10 @@ def test_models_that_cannot_score(tmp_path: Path, home: Path) -> None:
         bigbird_dna.score_sequences(model_of("multilabel"), path, max_n=2)
 
 
-def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
+def test_standard_input_is_read_as_it_comes(tmp_path: Path, run: Run) -> None:
     save(tmp_path / "model", model_of("binary"), {}, {}, {})
     path, words = files(tmp_path)["x.fa"], ("score-sequences", tmp_path / "model")
     command = [Path(sys.executable).with_name("bigbird-dna"), *words, "--device", "cpu"]
-    whole = subprocess.run([*command, path], capture_output=True, text=True, check=True).stdout
     with path.open() as stream:
         streamed = subprocess.run([*command, "-"], stdin=stream, capture_output=True, text=True, check=True)
-    assert table(streamed.stdout) == table(whole)
+    assert table(streamed.stdout) == table(run(*words, path, "--device", "cpu").out)

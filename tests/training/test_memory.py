@@ -69,7 +69,7 @@ def planned() -> dict[tuple[str, bool], TrainingMemory]:
     "way",
     [
         ("full", False),
-        ("lora", False),
+        pytest.param(("lora", False), marks=pytest.mark.slow),
         pytest.param(("full", True), marks=pytest.mark.slow),
         pytest.param(("frozen", False), marks=pytest.mark.slow),
     ],

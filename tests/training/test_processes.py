@@ -215,7 +215,7 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
     output, log = tmp_path / "model", None
-    own = arguments(tiny_config, output, "pretraining.steps=600", "pretraining.checkpoint_every=600")
+    own = arguments(tiny_config, output, "pretraining.steps=200", "pretraining.checkpoint_every=200")
     words = [*LAUNCHER, "-m", "bigbird_dna.cli.main", "pretrain", *own]
     first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     while not (log and log.stat().st_size) and first.poll() is None:
@@ -224,12 +224,12 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     first.terminate()
     _, errors = first.communicate(timeout=120)
     (line,) = (line for line in errors.splitlines() if line.startswith("bigbird-dna: "))
-    match = re.match(r"bigbird-dna: stopped after step (\d+) of 600 \(SIGTERM\): ", line)
+    match = re.match(r"bigbird-dna: stopped after step (\d+) of 200 \(SIGTERM\): ", line)
     assert match and first.returncode != 0, errors
     result = run("pretrain", *own)
     assert result.code == 0, result.err
     assert f"resuming at step {match[1]} from" in result.err and "processes 2 → 1; data" in result.err
-    assert [*logged(output)[0]] == [*range(10, 610, 10)]
+    assert [*logged(output)[0]] == [*range(10, 210, 10)]
 
 
 def test_an_interrupted_pretraining_ends_with_the_same_weights_and_counts_tokens_once(
