@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from bigbird_dna.config.safe_yaml import read_yaml
 
 from . import gpu_cost
 from .markdown import table as markdown_table
@@ -42,7 +42,7 @@ _UNBOUND = re.compile(
     r"(?<![\w.-])\d+\.\d+|\b\d+:\d\d\b|\d+(?:,\d{3})* (?:seconds|minutes|hours|%)|\d+ ×(?! \d)"
 )
 _FIELD = re.compile(r"\{(?P<path>[^{}:*]+)(?:\*(?P<factor>[\d.]+))?(?::(?P<format>[^{}]*))?\}")
-_FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(?:\.(?P<digits>\d+))?(?P<kind>[%:]?)(?P<interval>~?)")
+_FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(?:\.(?P<digits>\d+))?(?P<kind>[%:e]?)(?P<interval>~?)")
 
 
 # Runs
@@ -102,7 +102,7 @@ def matches(row: Row, selector: Mapping[str, Any]) -> bool:
 
 
 def shown(value: Any, form: str = "") -> str:
-    """A number in a format such as `+.3`, `,`, `%` or `:` (minutes and seconds)."""
+    """A number in a format such as `+.3`, `,`, `.1e`, `%` or `:` (minutes and seconds)."""
     if isinstance(value, list):
         return ", ".join(shown(one, form) for one in value)
     if isinstance(value, str):
@@ -116,7 +116,8 @@ def shown(value: Any, form: str = "") -> str:
     digits = found["digits"] or (None if isinstance(value, float) and not form else "0")
     if found["kind"] == "%":
         return f"{100 * value:{found['sign']}.{digits}f} %".replace("-", "−")
-    text = f"{value:{found['sign']}{found['comma']}.{digits}f}" if digits is not None else f"{value}"
+    kind = "e" if found["kind"] == "e" else "f"
+    text = f"{value:{found['sign']}{found['comma']}.{digits}{kind}}" if digits is not None else f"{value}"
     return text.replace("-", "−")
 
 
@@ -323,8 +324,7 @@ def rendered(text: str, specs: Mapping[str, Any] | None = None) -> str:
 
 @cache
 def _read_specs() -> dict[str, Any]:
-    specs: dict[str, Any] = yaml.safe_load(TABLES.read_text(encoding="utf-8"))
-    return specs
+    return dict(read_yaml(TABLES.read_text(encoding="utf-8"), str(TABLES)))
 
 
 def unbound(text: str) -> list[str]:

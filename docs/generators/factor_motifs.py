@@ -1,17 +1,20 @@
 """Compare the motifs of a model's contributions with the matrices of the factors of its tracks.
 
-`python -m docs.generators.yeast_motifs MODEL REFERENCE PEAKS NAME --contig VII --contig XV --work DIR`
-explains, for each track with the name of a factor that has a JASPAR matrix, up to `--most` peaks of the
-factor on the contigs, which must be those of the model's test set. PEAKS has a BED file `FACTOR_….bed.gz` for
-each. Factors with fewer than `--least` peaks are left out, unless `--factor` names them. Explanations go to
-`--work` and are not repeated; the table of factors goes to `docs/results/data/NAME.json`.
+`python -m docs.generators.factor_motifs MODEL REFERENCE PEAKS NAME --contig VII --contig XV --work DIR`
+explains, for each track with the name of a factor that has a matrix, up to `--most` peaks of the factor on
+the contigs, which must be those of the model's test set. PEAKS has a BED file for each factor:
+`FACTOR_….bed.gz`, or `FACTOR.narrowPeak.gz` of a simulation. Matrices are those of JASPAR for fungi, or of
+the simulation whose `truth.json` is given by `--truth`. Factors with fewer than `--least` peaks are left out,
+unless `--factor` names them. Explanations go to `--work` and are not repeated; the table of factors goes to
+`docs/results/data/NAME.json`.
 """
 
 import argparse
 import datetime
 import gzip
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,14 @@ from bigbird_dna.disk.tables import read_table
 from bigbird_dna.explanation.motifs import RECOVERED, find_motifs
 from bigbird_dna.explanation.targets import output_names
 from bigbird_dna.genome.assembly import contig_finder
-from bigbird_dna.genome.motifs import jaspar_motifs, motifs_of_factor
+from bigbird_dna.genome.motifs import jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tokens.interface import BASES
 
 from .collect import header, write_run
 
 TAXON = "fungi"
+FILES = ("{}_*.bed.gz", "[0-9]*_{}_*.bed.gz", "{}.narrowPeak.gz")
 VIEWS: dict[str, Any] = {"offsets": 1, "tokenizations": 1}
 
 
@@ -44,9 +49,17 @@ def peaks_of(
     return found
 
 
+def simulated_matrices(truth: Path) -> Iterator[str]:
+    """The motifs of a simulation in JASPAR format, as counts in 10,000 sites."""
+    for number, (name, motif) in enumerate(json.loads(truth.read_text())["motifs"].items(), start=1):
+        yield f">SIM{number}.1 {name}\n"
+        for base, chances in zip(BASES, zip(*motif["pwm"], strict=True), strict=True):
+            yield f"{base} [ {' '.join(str(round(10_000 * one)) for one in chances)} ]\n"
+
+
 def main() -> None:
     """Write the JSON file of a run."""
-    parser = argparse.ArgumentParser(prog="python -m docs.generators.yeast_motifs")
+    parser = argparse.ArgumentParser(prog="python -m docs.generators.factor_motifs")
     parser.add_argument("model", type=Path, help="directory of a chromatin model")
     parser.add_argument("reference", type=Path, help="indexed FASTA of its genome")
     parser.add_argument("peaks", type=Path, help="directory of BED files")
@@ -56,16 +69,22 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=40, help="smallest number of peaks on the contigs")
     parser.add_argument("--most", type=int, default=100, help="largest number of explained peaks")
     parser.add_argument("--width", type=int, default=120, help="bp around a peak")
+    parser.add_argument("--truth", type=Path, help="truth.json of the simulation of the genome")
     parser.add_argument("--work", type=Path, required=True, help="directory for the explanations")
     parser.add_argument("--command", help="the command to state, instead of this one")
     given = parser.parse_args()
-    known = jaspar_motifs(TAXON)
+    matrices = None
+    if given.truth is not None:
+        given.work.mkdir(parents=True, exist_ok=True)
+        matrices = given.work / "simulated.jaspar"
+        matrices.write_text("".join(simulated_matrices(given.truth)))
+    known = read_motifs(matrices) if matrices else jaspar_motifs(TAXON)
     tracks = output_names(load(given.model))
     with Reference(given.reference) as genome:
         find = contig_finder(genome.contigs, genome.names)
     explained = []
     for track in sorted(tracks, key=lambda name: (name not in given.factor, name)):
-        files = [*given.peaks.glob(f"{track}_*.bed.gz"), *given.peaks.glob(f"[0-9]*_{track}_*.bed.gz")]
+        files = [path for pattern in FILES for path in given.peaks.glob(pattern.format(track))]
         if not files or not motifs_of_factor(track, known):
             continue
         regions = peaks_of(files[0], find, given.contig, given.width)
@@ -81,10 +100,10 @@ def main() -> None:
         rows = (f"{contig}\t{start}\t{end}\n" for contig, start, end in regions[: given.most])
         bed.write_text("".join(rows))
         explain(given.model, bed, place, reference=given.reference, tracks=track, method="gradient", **VIEWS)
-    find_motifs(explained, given.work / "motifs", taxon=TAXON)
+    find_motifs(explained, given.work / "motifs", matrices=matrices, taxon=TAXON)
     table = read_table(given.work / "motifs" / "recovered.tsv", RECOVERED)
     today = datetime.datetime.now(datetime.UTC).date()
-    command = given.command or " ".join(["python -m docs.generators.yeast_motifs", *sys.argv[1:]])
+    command = given.command or " ".join(["python -m docs.generators.factor_motifs", *sys.argv[1:]])
     tables = {"recovered": table.astype(object).where(table.notna(), None).to_dict("records")}
     write_run(given.name, header(today, command, None) | {"tables": tables})
 
