@@ -1,26 +1,54 @@
 """Scan contigs with a promoter baseline of a run, for `evaluate scan --scores position=FILE`.
 
 `python -m docs.generators.scan_baselines results/yeast workflow/config/yeast.yaml position OUT.tsv --contig
-VII` fits the baseline to the training windows of a negative set, as `train baseline-promoter` does. It writes
-a table in the format of `score-promoters`.
+VII` fits the baseline to the training windows of a negative set, as `train baseline-promoter` does. A network
+of other authors, such as `cnnprom`, is trained on as many windows as the model. The table has the format of
+`score-promoters`.
 """
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.calibration.maps import as_scored
-from bigbird_dna.config import load_config
+from bigbird_dna.config import Config, load_config
 from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.papers.comparators.fitting import PromoterData
+from bigbird_dna.papers.comparators.interface import NETWORK_NAMES, ComparatorRequest, make_comparator
 from bigbird_dna.reporting.score_track import COLUMNS
 from bigbird_dna.scoring.scan import scan_promoters
+
+Predict = Callable[[list[str]], np.ndarray]
+"""From sequences of windows to their probabilities (n,) among as many negatives."""
+
+
+def fitted_regression(given: argparse.Namespace, config: Config, genome: Reference) -> Predict:
+    """The baseline of `train baseline-promoter`."""
+    data = read_windows(given.results / "promoters", given.negative_set)
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    settings = config.promoters.evaluation
+    model = promoter_regression(given.baseline, settings.baseline_kmer, settings.seed)
+    model.fit(window_sequences(genome, data.rows.iloc[rows], config.seed), data.labels[rows])
+    return model.predict
+
+
+def trained_network(given: argparse.Namespace, config: Config, genome: Reference) -> Predict:
+    """The network of `experiment run tables`."""
+    data = PromoterData(config, given.baseline, given.negative_set, given.results / "promoters", genome)
+    with tempfile.TemporaryDirectory() as home:
+        own = {"settings": data.settings, "checkpoints": Path(home), "device": "auto"}
+        model = make_comparator(ComparatorRequest(given.baseline, **own, **data.request()))
+        model.fit(data.learned, data.held_out)
+        model.finish()
+    return lambda sequences: model.predict(sequences)[:, 0]
 
 
 def main() -> None:
@@ -28,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.generators.scan_baselines")
     parser.add_argument("results", type=Path, help="directory of the run, such as results/yeast")
     parser.add_argument("config", type=Path, help="configuration of the run")
-    parser.add_argument("baseline", choices=PROMOTER_BASELINES)
+    parser.add_argument("baseline", choices=[*PROMOTER_BASELINES, *NETWORK_NAMES])
     parser.add_argument("output", type=Path)
     parser.add_argument("--contig", action="append", required=True)
     parser.add_argument("--negative-set", default="genomic")
@@ -37,16 +65,14 @@ def main() -> None:
     parser.add_argument("--prior", type=float, default=0.002, help="fraction of promoters among the windows")
     given = parser.parse_args()
     config, genome = load_config(given.config), Reference(given.results / "genome/reference.fa.gz")
-    data = read_windows(given.results / "promoters", given.negative_set)
-    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
-    settings = config.promoters.evaluation
-    model = promoter_regression(given.baseline, settings.baseline_kmer, settings.seed)
-    model.fit(window_sequences(genome, data.rows.iloc[rows], config.seed), data.labels[rows])
+    rows = read_windows(given.results / "promoters", given.negative_set).rows
+    fitted = trained_network if given.baseline in NETWORK_NAMES else fitted_regression
+    probabilities = fitted(given, config, genome)
 
     def predict(sequences: list[str]) -> np.ndarray:
-        return as_scored(model.predict(sequences), 0.5, given.prior)
+        return as_scored(probabilities(sequences), 0.5, given.prior)
 
-    window = int((data.rows["end"] - data.rows["start"]).iloc[0])
+    window = int((rows["end"] - rows["start"]).iloc[0])
     with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
         fasta = Path(home, "contigs.fa.gz")
         known = scan_fasta(genome.path)

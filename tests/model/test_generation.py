@@ -252,7 +252,9 @@ def test_the_flank_s_last_token_is_written_again(seed: int) -> None:
     top_p=st.none() | st.floats(0.05, 1),
     number=st.floats(0, 1, exclude_max=True),
 )
-@example(scores=[0.0, 2.0, -2.0**-52, 0.0], temperature=1.0, top_k=3, top_p=None, number=0.0)  # nearly a tie
+@example(
+    scores=[0.0, 2.0, -(2.0**-52), 0.0], temperature=1.0, top_k=3, top_p=None, number=0.0
+)  # nearly a tie
 @settings(deadline=None)
 def test_draws_are_by_the_probabilities_of_what_is_left(
     scores: list[float], temperature: float, top_k: int | None, top_p: float | None, number: float
