@@ -147,6 +147,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """
     from torch._dynamo.exc import TorchDynamoException  # takes seconds
 
+    # With several processes torch would divide these small graphs by the sizes of DDP's buckets.
+    torch._dynamo.config.optimize_ddp = False
     reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
     left = {layer for encoder in reversible for layer in encoder.layers}
     layers = [one for one in network.modules() if isinstance(one, Layer) and one not in left]

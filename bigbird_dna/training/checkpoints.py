@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, make_parent
-from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
+from bigbird_dna.disk.atomic import atomic_path, make_parent, read_json, write_json
+from bigbird_dna.errors import DataError, ModelError, UsageError, error_text, shortened
 from bigbird_dna.training.log import LOG, Progress
 
 _NAME = b"bigbird-dna checkpoint, SHA-256 "
@@ -60,6 +60,7 @@ class CheckpointStore:
         self.previous = self.directory / "previous.pt"
         self.log_path = self.directory / LOG
         self.lock = Lock(self.directory / "lock")
+        self.divergence = self.directory / "diverged.json"
         self.best = self.directory / "best.pt" if keep == "best" else None
         self.best_loss = math.inf
         self._good = False  # whether `path` is known to be a valid checkpoint
@@ -88,6 +89,18 @@ class CheckpointStore:
         """Delete the last checkpoint, which is unusable; the previous one is kept."""
         self.path.unlink(missing_ok=True)
         self._good = False
+
+    def record_divergence(self, message: str) -> None:
+        """Make `check_divergence` fail with this message, as long as the computation stays the same."""
+        write_json(self.divergence, {"message": message, "computed": self.computed})
+
+    def check_divergence(self) -> None:
+        """`DataError` if this training has diverged before: a job that is submitted again ends at once."""
+        if not self.divergence.exists():
+            return
+        known = read_json(self.divergence)
+        if isinstance(known, dict) and known.get("computed") == self.computed:
+            raise DataError(f"{known.get('message')}; delete {self.divergence} to try the same again")
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the last valid checkpoint; without checkpoints, progress is at step 0. `ModelError`: all of
@@ -148,7 +161,7 @@ class CheckpointStore:
 
     def remove(self) -> None:
         """Delete only the checkpoints of a training whose results are written, and release the lock."""
-        for path in (self.path, self.previous, self.log_path, self.best):
+        for path in (self.path, self.previous, self.log_path, self.divergence, self.best):
             if path is not None:
                 path.unlink(missing_ok=True)
         self.lock.release()

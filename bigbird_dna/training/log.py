@@ -181,9 +181,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:,.0f} seconds"
 
 
-def diverged(step: int, what: str) -> DataError:
+class Diverged(DataError):
+    """A value of a training is not finite."""
+
+
+def diverged(step: int, what: str) -> Diverged:
     """The error for a training in which a value is not finite after a step."""
-    return DataError(
+    return Diverged(
         f"step {step}: {what}: training has diverged; try a lower learning_rate or a longer warm-up"
     )
 

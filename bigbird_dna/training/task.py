@@ -23,7 +23,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.adapters import Adaptation
 from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
 from bigbird_dna.training.distributed import World, chosen_precision
-from bigbird_dna.training.log import LOG, Progress
+from bigbird_dna.training.log import LOG, Diverged, Progress
 from bigbird_dna.training.loop import Objective, train_network
 
 N = TypeVar("N", bound=nn.Module)
@@ -214,11 +214,12 @@ def train(
 
 def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
     """Train a network, or resume from its checkpoints, which are kept. `ModelError` on every process if they
-    are damaged, or the same training is running elsewhere."""
+    are damaged, or the same training is running elsewhere; `DataError` at once if it has diverged before."""
     store = checkpoint_store(task, checkpoints, world)
     world.first(task.check)
     world.first(lambda: store.lock.take("this training"))
     world.at_end.callback(store.lock.release)
+    world.first(store.check_divergence)
     torch.manual_seed(task.config.seed)
     network = task.build()
     objective = task.objective(network, world)
@@ -227,7 +228,12 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     adaptation = task.adapt(network)
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
-    progress = train_network(network, objective, task.config, store, world)
+    try:
+        progress = train_network(network, objective, task.config, store, world)
+    except Diverged as error:
+        if world.is_first:
+            store.record_divergence(str(error))
+        raise
     if task.keep == "best":
         world.first(lambda: store.load_best(network))
         world.overwrite(network.state_dict().values())

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import flex, native, tiles
@@ -236,6 +238,28 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
             # Attention is the same whatever is added to all keys: that gradient is rounding.
             bound = 1e-2 if name.endswith("key.bias") else 1e-4
             assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+def test_compiled_layers_stay_whole_with_several_processes(tmp_path: Path) -> None:
+    """DDP would have graphs divided whose weights are larger than its first bucket, of a mebibyte."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("eager")
+    encoder = ENCODER.model_copy(update={"hidden": 256, "intermediate": 1024, "dropout": 0.0})
+    network, alone = Encoder(encoder).train(), Encoder(encoder).train()
+    alone.load_state_dict(network.state_dict())
+    ids, lengths = torch.arange(48).view(2, 24) % encoder.vocabulary, torch.tensor([24, 24])
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        with compiled.compiled_layers(network, counter):
+            DistributedDataParallel(network)(ids, lengths).square().sum().backward()
+    finally:
+        dist.destroy_process_group()
+    alone(ids, lengths).square().sum().backward()
+    assert counter.frame_count == 2
+    for (name, one), other in zip(network.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3, msg=name)
     torch.compiler.reset()
 
 

@@ -32,7 +32,7 @@ from bigbird_dna.training.loop import (
     train_network,
 )
 from tests.cli.command import Run, refused
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
 from tests.training.kinds import KINDS
 from tests.training.kinds import train as train_kind
@@ -291,10 +291,25 @@ def test_models_that_diverge_are_said_to_and_not_published(
     """Whether it is seen by a loss, by the weights or by held-out figures."""
     more = {"steps": steps, "evaluate_every": 1, "checkpoint_every": 1}
     more["optimizer"] = {"learning_rate": rate, "warmup_steps": 0}
-    with world("cpu") as here, fails(DataError):
-        train_kind(kind, tiny_config, chromatin, tmp_path / "out", tmp_path / "checkpoints", here, **more)
+    checkpoints = tmp_path / "checkpoints"
+
+    def train(**otherwise: Any) -> str:
+        with world("cpu") as here, pytest.raises(DataError) as found:
+            train_kind(kind, tiny_config, chromatin, tmp_path / "out", checkpoints, here, **more, **otherwise)
+        return str(found.value)
+
+    first = train()
+    message(first)
     assert not (tmp_path / "out" / kind).exists()
-    assert not [*(tmp_path / "checkpoints").glob("*/*.pt")]
+    assert not [*checkpoints.glob("*/*.pt")]
+    (record,) = checkpoints.glob("*/diverged.json")
+    before = record.stat().st_mtime_ns
+    # The same again ends at once; computed otherwise, or without the record, it is tried again.
+    assert train() == f"{first}; delete {record} to try the same again"
+    assert record.stat().st_mtime_ns == before
+    assert "delete" not in train(grad_accumulation=2)
+    record.unlink()
+    assert train() == first
 
 
 # Batches

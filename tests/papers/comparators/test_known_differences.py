@@ -217,8 +217,13 @@ def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> 
         NearestWindow().fit(TextWindows([], np.zeros((0, 1))))
 
 
-QUICK = [("cnnprom", 150, False), ("danq", 300, False), ("residual-cnn", 200, False)]
-LONG = [("deepromoter", 400, False), ("deepsea", 1000, False)]
+QUICK = [("cnnprom", 150, False)]
+LONG = [
+    ("danq", 300, False),
+    ("residual-cnn", 200, False),
+    ("deepromoter", 400, False),
+    ("deepsea", 1000, False),
+]
 LONG += [(name, 300, True) for name in ("cnnprom", "danq", "residual-cnn")]
 
 
