@@ -14,7 +14,7 @@ from tests.fuzz.mutation import Mutator
 from tests.fuzz.readers import READERS
 
 SECONDS = float(os.environ.get("FUZZ_TEST_SECONDS", "60"))  # of CPU, each reader
-DAMAGED = 8
+DAMAGED = 4
 # Readers that have nothing to give: a good file too is a reason to stop.
 REFUSED = {"training-lock"}
 

@@ -343,7 +343,8 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"attention_backend": route} for route in ("auto", "blocked")),
+        {"attention_backend": "auto"},
+        pytest.param({"attention_backend": "blocked"}, marks=pytest.mark.slow),
         pytest.param({"attention": "combiner_axial_vertical"}, marks=pytest.mark.slow),
     ],
     ids=str,
