@@ -104,7 +104,9 @@ def main() -> None:
     table = read_table(given.work / "motifs" / "recovered.tsv", RECOVERED)
     today = datetime.datetime.now(datetime.UTC).date()
     command = given.command or " ".join(["python -m docs.generators.factor_motifs", *sys.argv[1:]])
-    tables = {"recovered": table.astype(object).where(table.notna(), None).to_dict("records")}
+    facts = {"factors": len(table), "recovered": int((table["recovered"] == "yes").sum())}
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    tables = {"facts": [facts], "recovered": rows}
     write_run(given.name, header(today, command, None) | {"tables": tables})
 
 
