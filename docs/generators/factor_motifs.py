@@ -5,8 +5,8 @@ explains, for each track with the name of a factor that has a matrix, up to `--m
 the contigs, which must be those of the model's test set. PEAKS has a BED file for each factor:
 `FACTOR_….bed.gz`, or `FACTOR.narrowPeak.gz` of a simulation. Matrices are those of JASPAR for fungi, or of
 the simulation whose `truth.json` is given by `--truth`. Factors with fewer than `--least` peaks are left out,
-unless `--factor` names them. Explanations go to `--work` and are not repeated; the table of factors goes to
-`docs/results/data/NAME.json`.
+unless `--factor` names them. Explanations go to `--work` and are not repeated; the table of factors, with how
+well each factor's matrix separates its peaks from regions nearby, goes to `docs/results/data/NAME.json`.
 """
 
 import argparse
