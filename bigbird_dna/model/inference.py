@@ -147,8 +147,6 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """
     from torch._dynamo.exc import TorchDynamoException  # takes seconds
 
-    # With several processes torch would divide these small graphs by the sizes of DDP's buckets.
-    torch._dynamo.config.optimize_ddp = False
     reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
     left = {layer for encoder in reversible for layer in encoder.layers}
     layers = [one for one in network.modules() if isinstance(one, Layer) and one not in left]
@@ -159,7 +157,9 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
             torch.compile(layer.after_attention, **options),
         )
     try:
-        yield
+        # With several processes torch would divide these small graphs by the sizes of DDP's buckets.
+        with torch._dynamo.config.patch(optimize_ddp=False):
+            yield
     except TorchDynamoException as error:
         raise ConfigError(f"torch_compile: torch cannot compile: {error_text(error)}") from None
     finally:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna import explain, load
@@ -29,14 +28,15 @@ from bigbird_dna.explanation.targets import output_names
 from bigbird_dna.genome.assembly import contig_finder
 from bigbird_dna.genome.motifs import KnownMotif, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.papers.comparators.motifs import best_matches
 from bigbird_dna.tokens.interface import BASES
 
 from .collect import header, write_run
 
 TAXON = "fungi"
 BACKGROUND = (0.31, 0.19, 0.19, 0.31)
-BESIDE = 1000
+DISTANCE = 1000  # bp from a peak to the region that it is compared with
 CLEAR = 0.7  # AUROC of a matrix from which on it is clear
 FILES = ("{}_*.bed.gz", "[0-9]*_{}_*.bed.gz", "{}.narrowPeak.gz")
 VIEWS: dict[str, Any] = {"offsets": 1, "tokenizations": 1}
@@ -57,25 +57,14 @@ def peaks_of(
     return found
 
 
-def best_score(text: str, matrices: Sequence[KnownMotif]) -> float:
-    """The largest log-odds of any matrix at any place of either strand; Ns have none."""
-    best = -np.inf
-    for strand in (text, reverse_complement(text)):
-        codes = base_codes([strand])[0]
-        for one in matrices:
-            bits = np.pad(one.log_odds(BACKGROUND), ((0, 0), (0, 1)), constant_values=-np.inf)  # (W, 5)
-            places = np.lib.stride_tricks.sliding_window_view(codes, len(bits))
-            best = max(best, float(bits[np.arange(len(bits)), places].sum(1).max()))
-    return best
-
-
 def matrix_auroc(
-    matrices: Sequence[KnownMotif], regions: Sequence[tuple[str, int, int]], genome: Reference
+    motifs: Sequence[KnownMotif], regions: Sequence[tuple[str, int, int]], genome: Reference
 ) -> float:
-    """How well the best score of a factor's matrices separates its peaks from the regions `BESIDE` bp on."""
-    beside = [(contig, start + BESIDE, end + BESIDE) for contig, start, end in regions]
-    scores = [best_score(genome.fetch(Interval(*one)), matrices) for one in [*regions, *beside]]
-    return float(roc_auc_score([1] * len(regions) + [0] * len(beside), np.maximum(scores, -1e3)))
+    """How well the best match of any matrix separates a factor's peaks from the regions `DISTANCE` bp on."""
+    others = [(contig, start + DISTANCE, end + DISTANCE) for contig, start, end in regions]
+    codes = base_codes([genome.fetch(Interval(*one)) for one in [*regions, *others]])
+    scores = best_matches(codes, [motif.log_odds(BACKGROUND) for motif in motifs]).max(axis=1)
+    return float(roc_auc_score([1] * len(regions) + [0] * len(others), scores))
 
 
 def simulated_matrices(truth: Path) -> Iterator[str]:

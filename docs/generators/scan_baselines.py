@@ -15,9 +15,8 @@ import numpy as np
 
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.calibration.maps import as_scored
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import PROMOTER_BASELINES
-from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
@@ -30,22 +29,20 @@ Predict = Callable[[list[str]], np.ndarray]
 """From sequences of windows to their probabilities (n,) among as many negatives."""
 
 
-def fitted_regression(given: argparse.Namespace, config: Config, genome: Reference) -> Predict:
+def fitted_regression(data: PromoterData) -> Predict:
     """The baseline of `train baseline-promoter`."""
-    data = read_windows(given.results / "promoters", given.negative_set)
-    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
-    settings = config.promoters.evaluation
-    model = promoter_regression(given.baseline, settings.baseline_kmer, settings.seed)
-    model.fit(window_sequences(genome, data.rows.iloc[rows], config.seed), data.labels[rows])
+    rows = np.flatnonzero(data.data.rows["split"].to_numpy() == "train")
+    settings = data.config.promoters.evaluation
+    model = promoter_regression(data.name, settings.baseline_kmer, settings.seed)
+    model.fit([data.sequences[row] for row in rows], data.data.labels[rows])
     return model.predict
 
 
-def trained_network(given: argparse.Namespace, config: Config, genome: Reference) -> Predict:
+def trained_network(data: PromoterData) -> Predict:
     """The network of `experiment run tables`."""
-    data = PromoterData(config, given.baseline, given.negative_set, given.results / "promoters", genome)
     with tempfile.TemporaryDirectory() as home:
         own = {"settings": data.settings, "checkpoints": Path(home), "device": "auto"}
-        model = make_comparator(ComparatorRequest(given.baseline, **own, **data.request()))
+        model = make_comparator(ComparatorRequest(data.name, **own, **data.request()))
         model.fit(data.learned, data.held_out)
         model.finish()
     return lambda sequences: model.predict(sequences)[:, 0]
@@ -65,14 +62,14 @@ def main() -> None:
     parser.add_argument("--prior", type=float, default=0.002, help="fraction of promoters among the windows")
     given = parser.parse_args()
     config, genome = load_config(given.config), Reference(given.results / "genome/reference.fa.gz")
-    rows = read_windows(given.results / "promoters", given.negative_set).rows
+    data = PromoterData(config, given.baseline, given.negative_set, given.results / "promoters", genome)
     fitted = trained_network if given.baseline in NETWORK_NAMES else fitted_regression
-    probabilities = fitted(given, config, genome)
+    probabilities = fitted(data)
 
     def predict(sequences: list[str]) -> np.ndarray:
         return as_scored(probabilities(sequences), 0.5, given.prior)
 
-    window = int((rows["end"] - rows["start"]).iloc[0])
+    window = int((data.data.rows["end"] - data.data.rows["start"]).iloc[0])
     with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
         fasta = Path(home, "contigs.fa.gz")
         known = scan_fasta(genome.path)

@@ -100,8 +100,10 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str, dtype: t
 
 
 @pytest.mark.parametrize(("attention", "pooling"), POOLED)
-def test_nor_does_it_however_spans_are_pooled(attention: str, pooling: str) -> None:
-    check(encoder(attention, attention_options={**OPTIONS.get(attention, {}), "pooling": pooling}))
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
+def test_nor_does_it_however_spans_are_pooled(attention: str, pooling: str, dtype: torch.dtype) -> None:
+    options = {**OPTIONS.get(attention, {}), "pooling": pooling}
+    check(encoder(attention, attention_options=options), dtype)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +363,7 @@ PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
 @pytest.mark.parametrize("attention", PATTERNS)
 @given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
 @example(first=1, seed=2, sizes={"window_blocks": 1})  # of "window" the own block alone
-@settings(max_examples=1, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_scores_are_those_of_the_whole_sequence(
     position: str, attention: str, first: int, seed: int, sizes: dict[str, Any]
 ) -> None:
