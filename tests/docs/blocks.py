@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 from typer.main import get_command
@@ -12,6 +13,7 @@ from tests.conftest import REPOSITORY
 CHECK = "<!-- check"
 """Stands before a block of which some part isn't there yet; such a block isn't run."""
 
+JOINED = {"|", "&&", "||", ";"}
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,9 +36,16 @@ class Step(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words of the first command, where several are joined by pipes."""
-        text = re.split(r"\s[|>]\s", self.command.replace("\\\n", " "))[0]
-        return shlex.split(text, comments=True)
+        """The words of the first program."""
+        return next(iter(self.programs), [])
+
+    @property
+    def programs(self) -> list[list[str]]:
+        """The words of each program, where several are joined by pipes or run after one another."""
+        shell = shlex.shlex(self.command.replace("\\\n", " "), posix=True, punctuation_chars="|&;")
+        shell.whitespace_split = True
+        parts = groupby(shell, key=lambda word: word in JOINED)
+        return [list(takewhile(lambda word: word != ">", words)) for joined, words in parts if not joined]
 
 
 def pages() -> list[str]:

@@ -42,10 +42,8 @@ def _runnable(page: str) -> list[Step]:
 def _own(page: str, program: str) -> Iterator[tuple[Step, list[str]]]:
     """The commands of a program, with their words, wherever in a line they stand."""
     for step in _shown(page):
-        text = step.command.replace("\\\n", " ")
-        for part in re.split(r"\s(?:\||&&)\s", text):
-            words = Step(part, "", step.where).words
-            if words and Path(words[0]).name == program:
+        for words in step.programs:
+            if Path(words[0]).name == program:
                 yield step, words[1:]
 
 
