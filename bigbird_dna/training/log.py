@@ -45,10 +45,16 @@ _NUMBERS = ("loss", "bits")
 
 @dataclass
 class Progress:
-    """Progress of a training: completed steps, tokens seen, and sums for the next log line."""
+    """Progress of a training: completed steps, tokens seen, and sums for the next log line.
+
+    `skipped` steps changed no weights because their loss or gradient was not finite; the last
+    `skipped_in_row` were such steps.
+    """
 
     step: int = 0
     tokens: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
     loss_sum: float = 0.0
     loss_steps: int = 0
 

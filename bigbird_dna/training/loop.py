@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.attention.call import copied
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.model.inference import ahead
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
@@ -128,6 +129,18 @@ def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.O
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
 
 
+def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """Change the weights if the gradient's norm is finite; `norm` is the same on all processes.
+
+    AdamW decides this on the device, as for gradient scaling, without waiting for pending work.
+    """
+    if isinstance(optimizer, torch.optim.AdamW):
+        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif norm.isfinite():
+        optimizer.step()
+
+
 def _distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
     places = {name: _PLACE.search(name) for name in names}
@@ -137,6 +150,8 @@ def _distances(names: Iterable[str]) -> dict[str, int]:
 
 _PLACE = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
 LOG_STEPS = 10
+MAX_SKIPPED = 10
+"""Number of consecutive steps with a loss or gradient that is not finite after which a training ends."""
 
 
 class Objective(Protocol):
@@ -167,9 +182,11 @@ def train_network(
 
     A step's global batch is the same for any number of processes and micro-batches. Without a checkpoint, all
     processes begin with the first one's weights. `ConfigError`: `batch_size` cannot be divided, or as in
-    `chosen_kernels`. `DataError`: a value is not finite; any remaining checkpoint has finite weights that
-    gave a finite loss. `Stopped`: SIGTERM was received, or the time limit of `world` is near; every process
-    stops after the same step, at least one, and a checkpoint is saved.
+    `chosen_kernels`. A step whose loss or gradient is not finite is counted but changes nothing. `DataError`:
+    `MAX_SKIPPED` such steps in a row (or all steps), or weights or a held-out loss that are not finite; any
+    remaining checkpoint has finite weights that gave a finite loss. `Stopped`: SIGTERM was received, or the
+    time limit of `world` is near; every process stops after the same step, at least one, and a checkpoint is
+    saved.
     """
     if config.batch_size < world.size * config.grad_accumulation:
         raise ConfigError(
@@ -183,24 +200,24 @@ def train_network(
         _share_moments(optimizer, world)
     # Broadcasts the first process's weights to all.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
-    log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
+    record = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
-    steps = _Steps(network, optimizer, objective, config, store, world, progress, log, cast, progress.step)
+    steps = _Steps(network, optimizer, objective, config, store, world, progress, record, cast, progress.step)
 
     begin = progress.step
     with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
         for step, batches in prefetched(objective, config, world, begin):
-            if step == begin and log:
+            if step == begin and record:
                 log_duration(network, batches, config.steps - begin, world)
             counts = [objective.counts(batch) for batch in batches]
             totals = steps.settle(stopping, {key: sum(one[key] for one in counts) for key in counts[0]})
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
             loss = backward(parallel, objective, batches, totals, world, cast)
-            nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
-            optimizer.step()
+            norm = nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
+            step_if_finite(optimizer, norm)
             optimizer.zero_grad(set_to_none=True)
-            steps.made(loss, batches)
+            steps.made(loss, norm, batches)
         steps.settle(stopping, {})
     world.wait()
     network.eval()
@@ -225,12 +242,13 @@ class _Steps:
     cast: Any
     _saved: int  # the step of the last checkpoint
     _loss: Tensor | None = None  # this process's loss of the step that is not settled yet
+    _norm: Tensor | None = None  # of its gradient
     _tokens: float = 0.0
     _rate: float = 0.0
 
-    def made(self, loss: Tensor, batches: list[Batch]) -> None:
+    def made(self, loss: Tensor, norm: Tensor, batches: list[Batch]) -> None:
         """Record a step for `settle`."""
-        self._loss = loss
+        self._loss, self._norm = loss, norm
         self._tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
 
     def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
@@ -238,9 +256,9 @@ class _Steps:
         own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
         wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late)}
         sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
-        if self._loss is not None:
-            self._loss = None
-            self._finish(sums)
+        if self._norm is not None:
+            norm, self._loss, self._norm = self._norm.item(), None, None
+            self._finish(sums, norm)
             if sums["terminated"] or sums["late"]:
                 self._stop("SIGTERM" if sums["terminated"] else "the time limit is near")
         stopping.step()
@@ -249,22 +267,23 @@ class _Steps:
             group["lr"] = self._rate * group["scale"]
         return {name: sums[f"of {name}"] for name in counts}
 
-    def _finish(self, sums: dict[str, float]) -> None:
+    def _finish(self, sums: dict[str, float], norm: float) -> None:
         progress, config = self.progress, self.config
-        if not math.isfinite(sums["loss"]):
-            # The last checkpoint contains exactly the failing weights; the previous one is better.
-            if self.world.is_first and self._saved == progress.step:
-                self.store.withdraw()
-            raise diverged(progress.step + 1, f"the loss is {sums['loss']}")
+        finite = math.isfinite(sums["loss"]) and math.isfinite(norm)
+        if not finite:
+            self._skip(f"loss {sums['loss']:.4g}, gradient norm {norm:.4g}")
         progress.step += 1
         progress.tokens += int(sums["tokens"])
-        progress.loss_sum += sums["loss"]
-        progress.loss_steps += 1
+        if finite:
+            progress.skipped_in_row = 0
+            progress.loss_sum += sums["loss"]
+            progress.loss_steps += 1
         done = progress.step == config.steps
         measured, saved = (
             done or progress.step % every == 0 for every in (config.evaluate_every, config.checkpoint_every)
         )
-        if progress.step % LOG_STEPS == 0 or done:
+        saved = saved and (finite or done)  # such weights may be of no use
+        if (progress.step % LOG_STEPS == 0 or done) and progress.loss_steps:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
             if self.log:
@@ -283,6 +302,23 @@ class _Steps:
                 self.log.evaluation(progress, values)
         if saved:
             self._save()
+
+    def _skip(self, what: str) -> None:
+        """Count a step that changed nothing; end the training after too many in a row."""
+        progress, first = self.progress, self.progress.step - self.progress.skipped_in_row
+        progress.skipped += 1
+        progress.skipped_in_row += 1
+        if progress.skipped_in_row < min(MAX_SKIPPED, self.config.steps):
+            if self.world.is_first:
+                log(f"warning: step {progress.step + 1} is skipped: {what}")
+            return
+        # A checkpoint from right before the first of these steps has the failing weights; the previous one is
+        # better.
+        if self.world.is_first and self._saved >= first:
+            self.store.withdraw()
+        count = progress.skipped_in_row
+        what = f"{count} steps in a row had no finite loss and gradient ({what})"
+        raise diverged(progress.step + 1, what)
 
     def _save(self) -> None:
         if self.world.is_first and self._saved != self.progress.step:

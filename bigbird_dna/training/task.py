@@ -50,9 +50,12 @@ class TrainingResult(Generic[N]):
 
     @property
     def effort(self) -> dict[str, int]:
-        """Steps and tokens of the training, and numbers of parameters, for its metrics."""
+        """Steps and tokens of the training, skipped steps if any, and numbers of parameters, for its
+        metrics."""
         done, parameters = self.progress, self.parameters
         found = {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
+        if done.skipped:
+            found["skipped_steps"] = done.skipped
         return found | ({"trained_parameters": self.adaptation.trained} if self.adaptation else {})
 
     @property

@@ -1,6 +1,7 @@
 """A training that is quick: it fits a curve. What tests of the loop and of checkpoints have in common."""
 
 import io
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,10 +31,15 @@ class Curve:
     part = staticmethod(take_rows)
 
     def __init__(
-        self, end: int = 10**9, change: Callable[[int, Tensor], Tensor] | None = None, **figures: float
+        self,
+        end: int = 10**9,
+        change: Callable[[int, Tensor], Tensor] | None = None,
+        spoiled: int = 0,
+        **figures: float,
     ) -> None:
-        """`change` makes another loss of a step's, counted from 1; `figures` are held-out ones."""
-        self.end, self.change, self.figures = end, change, figures
+        """`change` makes another loss of a step's, counted from 1; after `spoiled` a weight is no number;
+        `figures` are held-out ones."""
+        self.end, self.change, self.spoiled, self.figures = end, change, spoiled, figures
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         x = torch.arange(first, first + count, dtype=torch.float32)[:, None] / 4 + step
@@ -46,7 +52,10 @@ class Curve:
         if batch["step"] >= self.end:
             raise KeyboardInterrupt
         loss = (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals["rows"]
-        return loss if self.change is None else self.change(int(batch["step"]) + 1, loss)
+        step = int(batch["step"]) + 1
+        if step == self.spoiled:
+            network.state_dict()["2.bias"].fill_(math.nan)
+        return loss if self.change is None else self.change(step, loss)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         return self.figures

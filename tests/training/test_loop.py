@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from bigbird_dna.training import distributed
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments, read_checkpoint, write_checkpoint
 from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
 from bigbird_dna.training.loop import (
+    MAX_SKIPPED,
     Batch,
     by_length,
     learning_rate,
@@ -98,7 +100,9 @@ def test_there_is_time_for_a_step_as_long_as_the_longest(monkeypatch: pytest.Mon
     assert wish.late
 
 
-def terminated(step: int, then: Callable[[int, Tensor], Tensor] = lambda step, loss: loss) -> Curve:
+def terminated(
+    step: int, then: Callable[[int, Tensor], Tensor] = lambda step, loss: loss, spoiled: int = 0
+) -> Curve:
     """A training that gets SIGTERM in the middle of a step."""
 
     def change(now: int, loss: Tensor) -> Tensor:
@@ -106,7 +110,7 @@ def terminated(step: int, then: Callable[[int, Tensor], Tensor] = lambda step, l
             os.kill(os.getpid(), signal.SIGTERM)
         return then(now, loss)
 
-    return Curve(change=change)
+    return Curve(change=change, spoiled=spoiled)
 
 
 def lines(store: CheckpointStore) -> list[dict[str, object]]:
@@ -187,9 +191,9 @@ def test_the_command_stops_in_time(tiny_config: Path, tmp_path: Path, request: p
 Change = Callable[[int, Tensor], Tensor]
 
 
-def falling(step: int) -> Change:
-    """The step's loss is a number, and its gradient is none: so are the weights after it."""
-    return lambda now, loss: loss + (0 * loss).sqrt() if now == step else loss
+def falling(first: int, *others: int) -> Change:
+    """The loss of these steps is a number, and its gradient is none."""
+    return lambda now, loss: loss + (0 * loss).sqrt() if now in (first, *others) else loss
 
 
 def broken(step: int) -> Change:
@@ -218,18 +222,16 @@ def test_weights_that_are_no_numbers_are_neither_measured_nor_saved(
     tmp_path: Path, changes: dict[str, int]
 ) -> None:
     for _ in range(2):  # a restart comes to the same
-        ended(Curve(change=falling(6)), tmp_path, 6, **changes)
+        ended(Curve(spoiled=6), tmp_path, 6, **changes)
         assert left(tmp_path) == 4
 
 
 @pytest.mark.usefixtures("heard")
 def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -> None:
-    ended(terminated(8, broken(8)), tmp_path / "broken", 8)
-    assert left(tmp_path / "broken") == 6
-    ended(terminated(5, falling(5)), tmp_path, 5)
+    ended(terminated(5, spoiled=5), tmp_path, 5)
     assert left(tmp_path) == 4
     with pytest.raises(Stopped):
-        run(opened(tmp_path), terminated(5, falling(6)))
+        run(opened(tmp_path), terminated(5, spoiled=6))
     assert left(tmp_path) == 5
 
 
@@ -241,19 +243,65 @@ def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, v
     run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))  # where validation holds one class
 
 
+@pytest.mark.parametrize("method", ["adamw", "adafactor"])
+def test_steps_without_a_finite_gradient_are_skipped(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are as if these had not been: also after a stop between them."""
+    config = CONFIG.model_copy(update={"optimizer": CONFIG.optimizer.model_copy(update={"method": method})})
+    network, optimizer = fresh(config)
+    for step in range(config.steps):
+        batch = Curve().batch(step, 0, 4)
+        loss = Curve().loss(network, batch, {"rows": 4.0})
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, config.steps, config.optimizer)
+        if step + 1 not in (5, 6, 9):
+            optimizer.step()
+        optimizer.zero_grad()
+    expected = weights(network)
+
+    def trained(directory: Path, objective: Curve) -> list[float]:
+        made, _ = fresh(config)
+        with suppress(KeyboardInterrupt):
+            progress = train_network(made, objective, config, opened(directory), ALONE)
+            assert (progress.step, progress.skipped) == (12, 3)
+        return weights(made)
+
+    assert trained(tmp_path / "a", Curve(change=falling(5, 6, 9))) == expected
+    said = capsys.readouterr().err
+    assert [f"step {step} is skipped" in said for step in range(4, 11)] == [
+        step in (5, 6, 9) for step in range(4, 11)
+    ]
+    trained(tmp_path / "b", Curve(7, change=falling(5, 6, 9)))
+    assert trained(tmp_path / "b", Curve(change=falling(5, 6, 9))) == expected
+
+
 @pytest.mark.parametrize(("step", "expected"), [(1, 0), (3, 0), (4, 2), (7, 4), (8, 6)])
-def test_weights_whose_next_loss_is_no_number_are_not_gone_on_from(
+def test_weights_whose_next_losses_are_no_numbers_are_not_gone_on_from(
     tmp_path: Path, step: int, expected: int
 ) -> None:
-    """Large ones are numbers and yet of no use: a checkpoint right before such a loss doesn't stay."""
+    """Large ones are numbers and yet of no use: a checkpoint right before such losses doesn't stay."""
+    last = step + MAX_SKIPPED - 1
     for _ in range(2):
-        ended(Curve(change=broken(step)), tmp_path, step)
+        ended(Curve(change=broken(step)), tmp_path, last, steps=20)
         assert left(tmp_path) == expected
-    # Also where whoever wrote it was killed right after that.
+    # Also where whoever wrote it was killed right after that, or stopped between such steps.
     run(opened(tmp_path / "killed"), Curve(6))
     assert left(tmp_path / "killed") == 6
-    ended(Curve(change=broken(7)), tmp_path / "killed", 7)
+    ended(Curve(change=broken(7)), tmp_path / "killed", 16, steps=20)
     assert left(tmp_path / "killed") == 4
+    # A short training has no steps but such ones.
+    ended(Curve(change=broken(1)), tmp_path / "short", 3, steps=3)
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_stop_between_skipped_steps_starts_no_new_count(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run(opened(tmp_path), terminated(8, broken(5)), CONFIG.model_copy(update={"steps": 20}))
+    ended(Curve(change=broken(5)), tmp_path, 14, steps=20)
+    assert left(tmp_path) == 4
 
 
 def test_all_processes_agree(tmp_path: Path) -> None:
