@@ -87,6 +87,7 @@ def test_a_task(lab: Path) -> None:
     assert json.loads((lab / "model/metrics.json").read_text())["loss"] < spread / 2
 
 
+@pytest.mark.slow
 def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
     shutil.copytree(tiny_config.parent, lab, dirs_exist_ok=True)
     config = tiny_config.read_text().replace(str(tiny_config.parent), str(lab))

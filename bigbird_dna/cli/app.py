@@ -39,7 +39,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "audit-dataset": "cli.training.audit_dataset",
         "check-promoters": "cli.homology.check_promoters",
         "simulate": "cli.prepare.simulate",
-        "plan": "cli.training.plan",
+        "plan": "cli.machine.plan",
         "pretrain": "cli.training.pretrain",
         "finetune-sequences": "cli.training.finetune_sequences",
         "finetune-promoter": "cli.training.finetune_promoter",

@@ -9,10 +9,8 @@ from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs, trains
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
     from bigbird_dna.config import Config as RunConfig
-    from bigbird_dna.training.memory import TrainingMemory
 
 TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
 LABELED_FILES = argument(
@@ -231,34 +229,6 @@ def audit_dataset(
     prints what is wrong.
 
     Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit
-    """
-
-
-def _planned(found: "Iterable[TrainingMemory]", _: opt.Given) -> "Iterator[str]":
-    names = ("training", "adapt", "gradient_checkpointing", "rows", "tokens", "trained_parameters")
-    sizes = ("weights", "gradients", "moments", "activations", "total")
-    yield "\t".join([*names, *(f"{size}_gb" for size in sizes)])
-    for one in found:
-        numbers = (f"{getattr(one, size) / 1e9:.3f}" for size in sizes)
-        yield "\t".join([*map(str, one[:6]), *numbers])
-
-
-@runs("training.memory.plan_memory", report=_planned, say=typer.echo)
-def plan(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    length: int | None = option(
-        None, "BP", "Length of the sequences of finetune-sequences.", "not planned", least=1
-    ),
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Print the memory that each training of a configuration needs, for each way to train fewer weights.
-
-    The columns are in GB per process: weights, gradients, moments of the optimizer, and what a forward pass
-    keeps for the backward pass (activations), measured with two layers in float32. Temporary results, Python
-    and its libraries come on top: 0.5 to 1 GB on a CPU. Activations in bfloat16 take about half.
-
-    Example: bigbird-dna plan workflow/config/yeast.yaml
     """
 
 

@@ -162,6 +162,7 @@ def test_a_route_that_steps_aside_is_no_contender(monkeypatch: pytest.MonkeyPatc
     assert (rows[1]["status"], rows[1]["route"]) == ("measured", "blocked")
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_sees_what_a_call_takes() -> None:
     outcome = measure_alone(attention("dense", memory=True), Case("dense", 2048, "forward"))
     assert outcome.length == 2048 and outcome.seconds > 0
@@ -171,6 +172,7 @@ def test_a_process_of_its_own_sees_what_a_call_takes() -> None:
     assert scores < outcome.peak < 6 * scores
 
 
+@pytest.mark.slow
 def test_failures_and_deaths_of_processes_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = attention("blocked", memory=True, max_seconds=1e-7)
     with fails(LeftOut):

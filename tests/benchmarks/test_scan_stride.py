@@ -80,6 +80,7 @@ def words(home: Path, *more: str) -> list[str]:
     return [*names, "--contig", "b", "--megabases", "0.0004", "--threads", "1", *more]
 
 
+@pytest.mark.slow
 def test_a_tiny_run(home: Path, tmp_path: Path) -> None:
     files = [tmp_path / "stride.json", tmp_path / "stride.svg"]
     asked = ("--strides", "1,20,5", "--distances", "3,20", "-o", str(files[0]), "--figure", str(files[1]))

@@ -113,7 +113,13 @@ def _do(step: Step, run: Run) -> str:
     return subprocess.run(shell, input=result.out, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("page", RUN)
+# Their commands are much like the README's.
+LONG = ("docs/tutorials/score.md", "docs/howto/score-fasta.md")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUN]
+)
 def test_the_commands_run(page: str, toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(toy_home)
     assert len(_runnable(page)) >= 3

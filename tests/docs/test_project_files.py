@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 
 from bigbird_dna.config import load_config
 from bigbird_dna.disk.tables import Schema
-from docs.generators import gpu_cost
+from bigbird_dna.training.gpu_time import GPUS, planned_work
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import pages
 
@@ -184,8 +184,7 @@ def test_license_is_the_one_declared(project: dict[str, Any]) -> None:
 
 def test_the_short_plan_takes_two_days_even_at_half_the_assumed_rate() -> None:
     config = load_config(REPOSITORY / "workflow/config/grch37-short.yaml")
-    work = sum(work for _, work in gpu_cost.trainings(config).values())
-    assert 2 * work / gpu_cost.REACHED["A100"] / 3600 / 8 < 46
+    assert 2 * sum(stage.hours(GPUS["a100"], 8) for stage in planned_work(config)) < 46
 
 
 # Columns and keys of files: the pages name those of the code

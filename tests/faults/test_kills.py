@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 STOPPED = 75  # a training that has saved a checkpoint first
 # Say how long they took, or hold such a file's checksum.
 TIMED = {"training.jsonl", "out.json", MARKER}
-QUICK = ("pretrain", "score-variants vcf", "export-hf")
+QUICK = ("score-variants vcf", "export-hf")
 ALL = sorted({one.name for one in COMMANDS.values()})
 ENDINGS = {
     **{"score-variants vcf": ".vcf.gz", "experiment run cost": ".json"},

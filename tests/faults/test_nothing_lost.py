@@ -111,8 +111,15 @@ def snapshot(*homes: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("name", REPLACED)
+# Of each command every third situation, and of each situation every third command.
+REPLACEMENTS = [
+    pytest.param(name, situation, marks=() if (row + column) % 3 == 0 else pytest.mark.slow)
+    for row, name in enumerate(REPLACED)
+    for column, situation in enumerate(SITUATIONS)
+]
+
+
+@pytest.mark.parametrize(("name", "situation"), REPLACEMENTS)
 def test_a_replaced_directory(
     name: str,
     situation: str,
@@ -149,7 +156,18 @@ def test_an_earlier_result_is_replaced(
     assert set(snapshot(out)) == set(expected)
 
 
-@pytest.mark.parametrize("name", [name for name in DIRECTORIES if name not in REPLACED])
+# Seconds each; the others write by the same functions.
+LONG = ("motifs", "simulate", "report pretraining", "experiment compare layers")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in DIRECTORIES
+        if name not in REPLACED
+    ],
+)
 def test_files_put_beside_others(
     name: str, world: World, made: Callable[[str], Path], tmp_path: Path, run: Run
 ) -> None:

@@ -211,6 +211,7 @@ def alone_dir(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_network_of_an_ensemble_predicts_as_if_trained_alone(
     made: Made, model_dir: Path, alone_dir: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +289,7 @@ def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Pa
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_the_paper_s_head_on_the_first_token(made: Made, tmp_path: Path) -> None:
     """[CLS] alone learns the motifs of a window's middle bin, from one bin a window."""
     config = settings(model={"pooling": "cls"}, training={"bins_per_window": 1, "steps": 400})

@@ -134,6 +134,7 @@ def test_a_model_directory_has_everything(run_of_a_kind: tuple[Labeled, Path], t
         assert [scored[row]["class"] for row in rows] == [data.outputs[c] for c in found.argmax(1)]
 
 
+@pytest.mark.slow
 def test_a_stopped_training_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also within the control, after the model itself was trained: the results are the same."""
     from bigbird_dna.finetuning import sequences as module

@@ -50,7 +50,8 @@ SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse atte
 TOLERANCE = 1e-5
 
 
-@pytest.fixture(autouse=True, params=["compiled", "torch"])
+# Both are compared with one another where attention is tested.
+@pytest.fixture(autouse=True, params=[pytest.param("compiled", marks=pytest.mark.slow), "torch"])
 def routes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds on a machine without a compiler too, where `blocked` serves."""
     if request.param == "torch":

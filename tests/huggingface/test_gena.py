@@ -86,6 +86,7 @@ def test_hidden_states_and_logits_are_theirs(pair: tuple[Path, LoadedModel], sha
     assert len(rows[0]) > 704 > len(rows[1])
 
 
+@pytest.mark.slow
 def test_a_step_of_fine_tuning_is_theirs(shared_data: Path, tmp_path: Path) -> None:
     """Logits, loss, gradients and the weights after a step of AdamW, with the head for one label."""
     name = "BigBirdForSequenceClassification"

@@ -94,7 +94,7 @@ POOLED = [(name, one) for name in sorted(FORMS) if name.startswith("combiner") f
 
 
 @pytest.mark.parametrize("attention", sorted(FORMS))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str, dtype: torch.dtype) -> None:
     check(encoder(attention), dtype)
 
@@ -359,7 +359,7 @@ def test_scores_that_are_no_numbers_are_told(model: Model) -> None:
 PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
 
 
-@pytest.mark.parametrize("position", ["rotary", "learned"])
+@pytest.mark.parametrize("position", ["rotary", pytest.param("learned", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("attention", PATTERNS)
 @given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
 @example(first=1, seed=2, sizes={"window_blocks": 1})  # of "window" the own block alone

@@ -316,8 +316,16 @@ def torch_dropout(self: Dropout, x: torch.Tensor, residual: torch.Tensor | None 
     return dropped if residual is None else residual + dropped
 
 
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(
+    ("position", "checkpointing"),
+    [
+        ("rotary", True),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("rotary", False), ("learned", False), ("learned", True))
+        ),
+    ],
+)
 def test_unpadded_rows_on_the_blocked_route_are_one_graph(
     position: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

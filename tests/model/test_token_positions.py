@@ -103,6 +103,7 @@ def test_a_row_has_its_own_positions_and_no_padding(changes: dict[str, Any]) -> 
                 torch.testing.assert_close(made(*given)[0], alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch compiles with warnings of its own
 def test_compiled_layers_and_bfloat16_rotate_each_row() -> None:
     made, ids = encoder("rotary_bp", dropout=0.0), padded(random_dna(110, 1), random_dna(105, 2))

@@ -202,6 +202,7 @@ def surely_below(evaluated: EvaluatedTokens, bits: np.ndarray, least: np.ndarray
     return rates["other"].difference.low > 0  # the source's minus the other's
 
 
+@pytest.mark.slow
 def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(tmp_path: Path) -> None:
     source = Source(1, seed=1, concentration=1.0)
     training = {"steps": 150}

@@ -99,7 +99,7 @@ def test_streams_strands_and_shards_have_the_same_calls(
         ]
     some = called(run(*words, "--contig", "gap", "--contig", "last").out)
     assert some == [one for one in called(whole) if one[0] in ("gap", "last")]
-    for form in ("bed", "tsv", "parquet"):
+    for form in ("bed", "parquet"):
         parts = [tmp_path / f"{number}.{form}.shard" for number in (1, 2, 3)]
         for number, part in enumerate(parts, 1):
             assert run(*words, "--format", form, "--shard", f"{number}/3", "-o", part).code == 0

@@ -65,15 +65,8 @@ def planned() -> dict[tuple[str, bool], TrainingMemory]:
     return {(one.adapt, one.gradient_checkpointing): one for one in found if one.training == "sequences"}
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        ("full", False),
-        pytest.param(("lora", False), marks=pytest.mark.slow),
-        pytest.param(("full", True), marks=pytest.mark.slow),
-        pytest.param(("frozen", False), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [("full", False), ("lora", False), ("full", True), ("frozen", False)])
 def test_a_training_needs_what_is_planned(way: tuple[str, bool]) -> None:
     plan = planned()[way]
     encoder = {**VALUES["encoder"], "vocabulary": 256, "gradient_checkpointing": way[1]}

@@ -211,6 +211,7 @@ def arguments(config: Path, output: Path, *settings: str) -> list[str]:
     return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *words]
 
 
+@pytest.mark.slow
 def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:

@@ -131,7 +131,7 @@ def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tens
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_summary_does_not_depend_on_the_documents_beside_it(form: str, beams: int) -> None:
     network = summarizer(form)
     lengths = torch.tensor([70, 25, 9, 50])

@@ -323,7 +323,8 @@ def windows(count: int, seed: int, *, tracks: int = 1) -> TextWindows:
     return TextWindows(texts, labels)
 
 
-@pytest.mark.parametrize("weights", ["pretrained", pytest.param("random", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["pretrained", "random"])
 def test_the_middle_is_read_apart_from_the_window(model: Path, weights: str) -> None:
     learned, held_out, test = (windows(count, seed, tracks=2) for seed, count in enumerate((500, 200, 200)))
     probe = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learned, held_out)

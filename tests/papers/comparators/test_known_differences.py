@@ -217,19 +217,18 @@ def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> 
         NearestWindow().fit(TextWindows([], np.zeros((0, 1))))
 
 
-QUICK = [("cnnprom", 150, False)]
-LONG = [
+TRAINED = [
+    ("cnnprom", 150, False),
     ("danq", 300, False),
     ("residual-cnn", 200, False),
     ("deepromoter", 400, False),
     ("deepsea", 1000, False),
 ]
-LONG += [(name, 300, True) for name in ("cnnprom", "danq", "residual-cnn")]
+TRAINED += [(name, 300, True) for name in ("cnnprom", "danq", "residual-cnn")]
 
 
-@pytest.mark.parametrize(
-    ("name", "steps", "whole"), QUICK + [pytest.param(*one, marks=pytest.mark.slow) for one in LONG]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "steps", "whole"), TRAINED)
 def test_networks_find_a_word_and_the_order_of_a_pair(
     name: str, steps: int, whole: bool, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def drawn_rows(count: int, seed: int) -> ByteStream:
     return ByteStream(SOURCE.sample(32 * count, seed).astype(np.uint16), 32, True)
 
 
+@pytest.mark.slow
 def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
     learned, held_out = drawn_rows(400, 1), drawn_rows(200, 2)
     exact = -np.log2(SOURCE.table[held_out.symbols[:-1], held_out.symbols[1:]]).mean()
