@@ -9,7 +9,6 @@ from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs, trains
 
 if TYPE_CHECKING:
-
     from bigbird_dna.config import Config as RunConfig
 
 TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")

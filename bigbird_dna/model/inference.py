@@ -16,10 +16,13 @@ from bigbird_dna.attention.call import copied
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_pack
 from bigbird_dna.console import log
+from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
-from bigbird_dna.gpus import acquire_gpu
+from bigbird_dna.gpus import acquire_gpu, available_cores
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.mechanism import goes_by_pattern
+
+MOST_COMPILERS = 32  # as torch's own limit
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -39,10 +42,26 @@ def choose_device(name: str = "auto") -> torch.device:
         raise UsageError(f"device {name}: {wanted} GPUs are needed, but torch finds {found}")
     if name == "mps":
         return torch.device("mps")
+    _share_compiled_kernels(wanted)
     gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
     if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
     return torch.device("cuda", gpu)
+
+
+def _share_compiled_kernels(processes: int) -> None:
+    """Let torch keep kernels in this user's cache, and compile with this process's part of the CPU cores.
+
+    By default every job on another node compiles for minutes, and each process on a node starts a compiler
+    per core. Values of the environment are kept.
+    """
+    cores = max(1, min(MOST_COMPILERS, available_cores() // processes))
+    for key, value in (
+        ("TORCHINDUCTOR_CACHE_DIR", cache_directory() / "torch"),
+        ("TRITON_CACHE_DIR", cache_directory() / "triton"),
+        ("TORCHINDUCTOR_COMPILE_THREADS", cores),
+    ):
+        os.environ.setdefault(key, str(value))
 
 
 @contextmanager

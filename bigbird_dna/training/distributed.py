@@ -1,5 +1,6 @@
 """Distributed training with `torchrun`, numerical precision, and stopping in time."""
 
+import datetime
 import math
 import os
 import re
@@ -25,6 +26,9 @@ T = TypeVar("T")
 S = TypeVar("S")
 N = TypeVar("N", bound=np.generic)
 Precision = Literal["auto", "float32", "bfloat16"]
+WAITS = datetime.timedelta(hours=3)
+"""How long processes wait for one another: the first reads and verifies data alone, for which the ten minutes
+of NCCL are too short."""
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
@@ -148,7 +152,7 @@ def world(device_name: str = "auto", ends: float = math.inf) -> Iterator[World]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=WAITS)
     try:
         with ExitStack() as at_end:
             yield World(dist.get_rank(), size, device, ends, at_end)

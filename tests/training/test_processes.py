@@ -20,6 +20,7 @@ from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.model import inference
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
@@ -141,8 +142,33 @@ def test_a_gpu_is_taken_only_where_each_process_has_one(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    shared = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS")
+    for key in shared:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", "/cache")
+    monkeypatch.setattr(inference, "available_cores", lambda: 7)
     with nullcontext() if taken else fails(UsageError):
         assert choose_device(asked).type == taken
+    # Compiled kernels are for all jobs of this user, and made by this process's part of the cores.
+    found = [os.environ.pop(key, None) for key in shared]
+    on_gpu = ["/cache/torch", "/cache/triton", str(7 // processes)]
+    assert found == (on_gpu if taken == "cuda" else [None] * 3)
+    if taken == "cuda":
+        monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+        choose_device(asked)
+        assert os.environ["TRITON_CACHE_DIR"] == "mine"
+        monkeypatch.undo()
+
+
+def test_processes_wait_for_the_first_one_longer_than_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten minutes are too short for the checksums of a corpus: so long does NCCL wait by itself."""
+    given: dict[str, Any] = {}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda _, **options: given.update(options))
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    with world("cpu") as here:
+        assert (here.rank, here.size) == (1, 2)
+    assert given["timeout"].total_seconds() >= 3600
 
 
 @pytest.mark.parametrize("kind", ["promoters", "chromatin"])

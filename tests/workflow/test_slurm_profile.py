@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,30 @@ def test_several_nodes(tmp_path: Path) -> None:
         **{"mpi": "srun", "mem_mb_per_cpu": "5000"},
     }
     assert asked["slurm_extra"] == "--gpus-per-node=h100:8"
+
+
+def test_no_job_is_submitted_with_a_task_for_each_gpu(tmp_path: Path) -> None:
+    """By the plugin itself, also where the site gives all jobs a number of tasks."""
+    plugin = pytest.importorskip("snakemake_executor_plugin_slurm.submit_string")
+    profile = filled_in(pretraining_nodes=2, gpus_per_node=8, gpu_type="h100")
+    profile["default-resources"]["tasks"] = 1
+    changed = written(tmp_path / "changed.yaml", "num_gpus: 16\n")
+    found = {}
+    for rule, asked in planned(tmp_path, profile, *configured("grch37"), changed).items():
+        values = {key: int(value) if value.isdecimal() else value for key, value in asked.items()}
+        job = SimpleNamespace(resources=_Resources(values), threads=values["threads"])
+        about = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str"), "x")
+        line = plugin.get_submit_command(job, {**about, "account": "", "partition": "", "workdir": "/"})
+        assert "--ntasks-per-gpu" not in line, (rule, line)
+        found[rule] = line
+    assert "--ntasks=2" in found["pretrain"] and "--gpus-per-node=h100:8" in found["pretrain"]
+    assert not any("--ntasks" in found[rule] for rule in ("finetune_chromatin", "score_promoters"))
+
+
+class _Resources(dict[str, Any]):
+    """Resources of a job, which the plugin reads in two ways."""
+
+    __getattr__ = dict.__getitem__
 
 
 def test_the_plugin_knows_jobs_with_several_gpus() -> None:
