@@ -40,6 +40,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "check-promoters": "cli.homology.check_promoters",
         "simulate": "cli.prepare.simulate",
         "plan": "cli.machine.plan",
+        "check-gpu": "cli.machine.check_gpu",
         "pretrain": "cli.training.pretrain",
         "finetune-sequences": "cli.training.finetune_sequences",
         "finetune-promoter": "cli.training.finetune_promoter",

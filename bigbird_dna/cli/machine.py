@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import option, runs
+from bigbird_dna.cli.options import option, output, runs
+from bigbird_dna.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from bigbird_dna.training.gpu_check import GpuCheck
     from bigbird_dna.training.gpu_time import GpuPlan
     from bigbird_dna.training.memory import TrainingMemory
 
@@ -66,4 +68,32 @@ def plan(
     the assumptions of this calculation.
 
     Example: bigbird-dna plan workflow/config/grch37.yaml --gpu h100 --count 8
+    """
+
+
+def _checked(checks: "Iterable[GpuCheck]", _: opt.Given) -> "Iterator[str]":
+    faults = []
+    for check in checks:
+        yield f"{'FAULT' if check.fault else 'ok'}\t{check.name}\t{check.fault or check.found}"
+        faults += [check.name] * bool(check.fault)
+    if faults:
+        raise DataError(f"this machine cannot run the configuration on GPUs yet: {', '.join(faults)}")
+
+
+@runs("training.gpu_check.check_gpu", report=_checked, say=typer.echo)
+def check_gpu(
+    config: Path = opt.CONFIG,
+    overrides: list[str] | None = opt.OVERRIDES,
+    count: int | None = option(None, "N", "Number of GPUs that train together.", "num_gpus", least=1),
+    device: str = opt.DEVICE,
+    output: Path | None = output(None, "FILE", "Also write the results to a file (TSV).", "not written"),
+) -> None:
+    """Check the GPUs of this machine for a configuration, before a training uses them for days.
+
+    The checks: PyTorch's build, the driver, number and architecture of the GPUs, free memory, and a C
+    compiler for Triton. Then the configuration's network is trained for four steps with random tokens, by a
+    process per GPU. Prints speed, memory, and the expected time of all steps. Each fault is one sentence
+    with what to do. With --device cpu nothing is checked.
+
+    Example: bigbird-dna check-gpu workflow/config/grch37.yaml --count 8
     """

@@ -297,7 +297,8 @@ def runs(
         @wraps(declaration)
         def command(**given: Any) -> None:
             for key in choices:
-                check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
+                if given[key] is not None:
+                    check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
             given.update({key: named_files(f"--{key}", given[key] or ()) for key in named})
             read = [path] if inputs and (path := given.get("config")) else []
             if "config" in given:

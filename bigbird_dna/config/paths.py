@@ -66,6 +66,7 @@ class RunPaths:
     report = _Place("report")
     report_page = _Place("report.html")
     checkpoints = _Place("checkpoints")
+    gpu_check = _Place("gpu.tsv")
 
     def download(self, file: str) -> Path:
         """A downloaded public file, by name."""

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -121,6 +121,15 @@ class Config(Section):
         labeled = self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
         wanted = self.has_promoters or labeled or self.chromatin.model.initial == "pretrained"
         return self.has_genome and (wanted or self.studies("pretrained"))
+
+    @property
+    def largest_training(self) -> Literal["pretraining", "chromatin", "promoters", "sequences"]:
+        """Section of the training that needs most of a GPU."""
+        if self.has_pretraining:
+            return "pretraining"
+        if self.has_chromatin:
+            return "chromatin"
+        return "promoters" if self.has_promoters else "sequences"
 
     def studies(self, start: StudyStart) -> bool:
         """Whether a study includes an initialization."""

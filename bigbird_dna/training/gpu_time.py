@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bigbird_dna.config import DEEPSEA, Config, EncoderConfig, FinetuningConfig, TrainingConfig
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.model.input_embeddings import expected_bases
-from bigbird_dna.training.memory import TrainingMemory, plan_memory
+from bigbird_dna.training.memory import TrainingMemory, plan_memory, planned_encoder, window_tokens
 
 HOUR = 3600.0  # seconds
 
@@ -113,7 +113,7 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
     found = [
         f"{gpu.name}: {gpu.reached:.0%} of the published peak of {gpu.peak / 1e12:.0f} teraflops in bfloat16 "
         f"({gpu.basis})",
-        f"tokens have {expected_bases(_vocabulary(config)):.1f} bp on average",
+        f"tokens have {expected_bases(planned_encoder(config).vocabulary):.1f} bp on average",
         f"all {count} GPUs are busy: trainings on fewer GPUs run at the same time",
         f"activations in bfloat16 take {ACTIVATIONS} of those in float32 (measured on one H200)",
         "evaluations, starts of jobs, compilation and steps on CPUs are not included",
@@ -152,19 +152,10 @@ def _mean_keys(encoder: EncoderConfig, length: int) -> float:
     return (few * (length - everything) + length * everything) / length
 
 
-def _vocabulary(config: Config) -> int:
-    return config.encoder.vocabulary or config.tokens.vocabulary
-
-
-def _encoder(config: Config) -> EncoderConfig:
-    return config.encoder.model_copy(update={"vocabulary": _vocabulary(config)})
-
-
 def _window(config: Config, bases: int) -> int:
     """Tokens of a window, in whole blocks."""
-    encoder = config.encoder
-    tokens = math.ceil(bases / expected_bases(_vocabulary(config)))
-    return min(encoder.max_length, math.ceil(tokens / encoder.block_size) * encoder.block_size)
+    block = config.encoder.block_size
+    return min(config.encoder.max_length, math.ceil(window_tokens(config, bases) / block) * block)
 
 
 def _trained(name: str, training: TrainingConfig, encoder: EncoderConfig, length: int, models: int) -> Work:
@@ -176,7 +167,7 @@ def _trained(name: str, training: TrainingConfig, encoder: EncoderConfig, length
 def _pretraining(config: Config) -> Iterator[Work]:
     if not config.has_pretraining:
         return
-    own, encoder = config.pretraining, _encoder(config)
+    own, encoder = config.pretraining, planned_encoder(config)
     predicted = 1.0 if encoder.causal else own.mask_fraction
     sequences = own.batch_size * own.sequence_tokens  # per step; shorter inputs are more
     tokens = operations = 0.0
@@ -198,13 +189,13 @@ def _promoters(config: Config) -> Iterator[Work]:
     own = config.promoters
     models = len(own.windows.negative_sets) + len(own.controls)
     length = _window(config, sum(own.windows.sides))
-    yield _trained(f"promoters, {models} models", own.training, _encoder(config), length, models)
+    yield _trained(f"promoters, {models} models", own.training, planned_encoder(config), length, models)
 
 
 def _chromatin(config: Config) -> Iterator[Work]:
     if not config.has_chromatin:
         return
-    own, encoder = config.chromatin, _encoder(config)
+    own, encoder = config.chromatin, planned_encoder(config)
     for window in own.data.windows:
         length, name = _window(config, window), f"chromatin-{window}"
         yield _trained(f"{name}, {own.models} models", own.training, encoder, length, own.models)

@@ -53,10 +53,10 @@ class Progress:
 
     step: int = 0
     tokens: int = 0
-    skipped: int = 0
-    skipped_in_row: int = 0
     loss_sum: float = 0.0
     loss_steps: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
 
 
 class TrainingLog:

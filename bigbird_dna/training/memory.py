@@ -52,31 +52,40 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
 
     `length` is that of labeled sequences in bp, which the configuration does not contain.
     """
-    vocabulary = config.encoder.vocabulary or config.tokens.vocabulary
-    # The bases of tokens do not matter here, and positions by bases need no more memory.
-    changes: dict[str, Any] = {"vocabulary": vocabulary, "kmers": 0, "gradient_checkpointing": False}
-    if config.encoder.position_encoding == "rotary_bp":
-        changes["position_encoding"] = "rotary"
-    encoder = config.encoder.model_copy(update=changes)
-
-    def tokens(bases: int) -> int:
-        return min(encoder.max_length, math.ceil(bases / expected_bases(vocabulary)) + SPECIAL_TOKENS)
-
+    encoder = planned_encoder(config)
     if config.has_pretraining:
         own = config.pretraining
         yield from _ways("pretraining", encoder, own, _rows(own, config.num_gpus), own.sequence_tokens)
     if config.has_promoters:
-        promoters, size = config.promoters, tokens(sum(config.promoters.windows.sides))
+        promoters = config.promoters
+        size = window_tokens(config, sum(promoters.windows.sides))
         rows = _rows(promoters.training, promoters.num_gpus)
         yield from _ways("promoters", encoder, promoters.training, rows, size)
     if config.has_chromatin:
-        chromatin, size = config.chromatin, tokens(config.chromatin.data.window)
+        chromatin, size = config.chromatin, window_tokens(config, config.chromatin.data.window)
         rows = _rows(chromatin.training, chromatin.num_gpus)
         yield from _ways("chromatin", encoder, chromatin.training, rows, size)
     if length is not None:
         sequences = config.sequences
         rows = _rows(sequences.training, sequences.num_gpus)
-        yield from _ways("sequences", encoder, sequences.training, rows, tokens(length))
+        yield from _ways("sequences", encoder, sequences.training, rows, window_tokens(config, length))
+
+
+def planned_encoder(config: Config) -> EncoderConfig:
+    """The encoder of a configuration as far as time and memory depend on it, without a tokenizer's parts."""
+    vocabulary = config.encoder.vocabulary or config.tokens.vocabulary
+    # The bases of tokens do not matter here, and positions by bases need no more memory.
+    changes: dict[str, Any] = {"vocabulary": vocabulary, "kmers": 0, "gradient_checkpointing": False}
+    if config.encoder.position_encoding == "rotary_bp":
+        changes["position_encoding"] = "rotary"
+    return config.encoder.model_copy(update=changes)
+
+
+def window_tokens(config: Config, bases: int) -> int:
+    """Expected tokens of a window of `bases` bp, with [CLS] and [SEP]."""
+    encoder = planned_encoder(config)
+    tokens = math.ceil(bases / expected_bases(encoder.vocabulary)) + SPECIAL_TOKENS
+    return min(encoder.max_length, tokens)
 
 
 def _rows(training: TrainingConfig, processes: int) -> int:

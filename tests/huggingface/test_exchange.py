@@ -145,7 +145,13 @@ HEADS = [
 @pytest.mark.parametrize(
     ("name", "settings", "length"),
     [
-        *((LM, {"attention_type": attention, **sizes}, length) for attention, sizes, length in LENGTHS),
+        *(
+            pytest.param(
+                *(LM, {"attention_type": attention, **sizes}, length),
+                marks=pytest.mark.slow if length in (9, 16, 160, 333, LARGE_FULL) else (),
+            )
+            for attention, sizes, length in LENGTHS
+        ),
         *((LM, settings, 200) for settings in VARIANTS),
         *((name, settings, length) for name, settings in HEADS for length in (100, 300)),
     ],

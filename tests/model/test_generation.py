@@ -90,7 +90,12 @@ def check(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> None:
 
 
 POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
-POOLED = [(name, one) for name in sorted(FORMS) if name.startswith("combiner") for one in POOLINGS]
+POOLED = [
+    pytest.param(name, one, marks=pytest.mark.slow if one == "deepsets_mean" else ())
+    for name in sorted(FORMS)
+    if name.startswith("combiner")
+    for one in POOLINGS
+]
 
 
 @pytest.mark.parametrize("attention", sorted(FORMS))

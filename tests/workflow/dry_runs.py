@@ -30,10 +30,10 @@ def once(names: str) -> dict[str, int]:
 
 # Jobs of every run: those of the simulation or the downloads come on top.
 COMMON = once(
-    "all prepare_reference prepare_contig prepare_promoters prepare_promoter_windows prepare_tokenizer "
-    "prepare_tokens prepare_token_stats pretrain train_baseline_language evaluate_pretraining "
-    "evaluate_promoters report_pretraining report_plot_attention report_plot_loss report_plot_scores "
-    "report_summary report_run score_promoters evaluate_scan"
+    "all check_gpu prepare_reference prepare_contig prepare_promoters prepare_promoter_windows "
+    "prepare_tokenizer prepare_tokens prepare_token_stats pretrain train_baseline_language "
+    "evaluate_pretraining evaluate_promoters report_pretraining report_plot_attention report_plot_loss "
+    "report_plot_scores report_summary report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 12, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
@@ -42,7 +42,8 @@ CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chr
 }
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
 CHROMATIN_ALONE = (
-    once("all prepare_reference prepare_tokenizer prepare_token_stats report_plot_attention report_summary")
+    once("all check_gpu prepare_reference prepare_tokenizer prepare_token_stats")
+    | once("report_plot_attention report_summary")
     | CHROMATIN
     | {"report_run": 1, "evaluate_test_bins": 1, "finetune_chromatin": 1, "stage_config": 7}
 )

@@ -320,8 +320,8 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 
 # Sequences without a genome: nothing is simulated, fetched, tokenized or pretrained.
 SEQUENCES = once(
-    "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters report_plot_attention "
-    "report_plot_loss report_summary report_run"
+    "all check_gpu prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
+    "report_plot_attention report_plot_loss report_summary report_run"
 ) | {"finetune_promoter": 6, "train_baseline_promoter": 4, "stage_config": 5}
 
 
@@ -385,7 +385,7 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     small = {"tokens": {"vocabulary": 24, "max_piece_length": 4}, "encoder": tiny_run.SETTINGS["encoder"]}
     config = written(tmp_path / "mine.yaml", yaml.safe_dump({"results": "r", **small, "sequences": labeled}))
     words = ("--configfile", config)
-    assert jobs(dry_run(tmp_path, *words)) == once("all finetune_sequences stage_config")
+    assert jobs(dry_run(tmp_path, *words)) == once("all check_gpu finetune_sequences stage_config")
     outcome = snakemake(tmp_path, *words)
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "r/models/sequences/report.html").is_file()

@@ -89,6 +89,7 @@ rule arm_cost:
 rule arm:
     input:
         arm_inputs,
+        check=ancient(PATHS.gpu_check),
     output:
         model=directory(f"{ARM_FILES}/{{seed}}/model"),
         described=f"{ARM_FILES}/{{seed}}/arm.json",

@@ -122,6 +122,12 @@ TOKENS = {
     "tokenizer": PATHS.tokenizer,
 }
 
+# GPUs of a node that train together.
+GPU_STAGE = CONFIG.largest_training
+GPUS_OF_A_NODE = min(
+    8, (CONFIG if GPU_STAGE == "pretraining" else getattr(CONFIG, GPU_STAGE)).num_gpus
+)
+
 # A training enters the image itself, while Snakemake does this for other rules: on several nodes, srun, which is not
 # in the image, starts one container per node.
 INSIDE = (

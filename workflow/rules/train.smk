@@ -7,10 +7,32 @@ CONTROLS = {
 }
 
 
+# Before any GPU works for days: a few steps of the configuration's largest training; on CPUs nothing.
+rule check_gpu:
+    input:
+        config=PATHS.stage(GPU_STAGE),
+    output:
+        PATHS.gpu_check,
+    log:
+        PATHS.log("check-gpu"),
+    benchmark:
+        PATHS.benchmark("check-gpu")
+    priority: 5
+    resources:
+        **job(16000 * GPUS_OF_A_NODE, 60, gpu=GPUS_OF_A_NODE),
+    params:
+        gpus=GPUS_OF_A_NODE,
+        device=device,
+    shell:
+        "bigbird-dna check-gpu {input.config:q} --count {params.gpus:q} -o {output:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
 rule pretrain:
     input:
         **TOKENS,
         config=PATHS.stage("pretraining"),
+        check=ancient(PATHS.gpu_check),
     output:
         directory(PATHS.pretrained),
     log:
@@ -66,6 +88,7 @@ use rule pretrain as finetune_promoter with:
     input:
         **WINDOWS,
         config=PATHS.stage("promoters"),
+        check=ancient(PATHS.gpu_check),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CONFIG.promoters.model.initial == "pretrained" else [],
     output:
@@ -92,6 +115,7 @@ use rule pretrain as finetune_chromatin with:
     input:
         **BINS,
         config=PATHS.stage("chromatin"),
+        check=ancient(PATHS.gpu_check),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
         kmers=PATHS.kmer_model if CHROMATIN.shares_kmers else [],
@@ -118,6 +142,7 @@ use rule pretrain as finetune_chromatin with:
 use rule pretrain as finetune_sequences with:
     input:
         config=PATHS.stage("sequences"),
+        check=ancient(PATHS.gpu_check),
         labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
         negatives=INPUTS.files.get("labeled_negatives", []),
         splits=INPUTS.files.get("labeled_splits", []),

@@ -1,0 +1,142 @@
+"""Checks of GPUs: each fault is a sentence; the training is a real one, here on CPUs."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.training import gpu_check
+from bigbird_dna.training.gpu_check import GpuCheck, check_gpu, check_training
+from tests.cli.command import Run, refused
+from tests.golden.messages import message
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+GB = 10**9
+
+
+def without_gpu(_: object = None) -> None:
+    raise RuntimeError("CUDA unknown error")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Two GPUs that are as they should be, as torch describes them."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(gpu_check, "driver_version", lambda: 13010)
+    for name, value in {
+        "init": lambda: None,
+        "device_count": lambda: 2,
+        "get_device_name": lambda number: "NVIDIA H100",
+        "get_device_capability": lambda number: (9, 0),
+        "get_arch_list": lambda: ["sm_80", "sm_90a", "compute_120"],
+        "mem_get_info": lambda number: (60 * GB, 80 * GB),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(gpu_check, "find_spec", lambda name: name)
+    monkeypatch.setattr(gpu_check, "check_training", lambda *_: GpuCheck("training", "done"))
+    monkeypatch.setattr(gpu_check, "sysconfig", Headers(Path(__file__).parent))
+    return monkeypatch
+
+
+class Headers:
+    """Where Python's headers are said to be."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def get_path(self, _: str) -> str:
+        return str(self.place)
+
+
+def checked(config: Path, count: int = 2, **options: Any) -> list[GpuCheck]:
+    return [*check_gpu(load_config(config), count, **options)]
+
+
+def test_a_machine_without_faults_is_described(
+    machine: pytest.MonkeyPatch, tiny_config: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "Python.h").touch()
+    machine.setattr(gpu_check, "sysconfig", Headers(tmp_path))
+    found = checked(tiny_config, output=tmp_path / "gpu.tsv")
+    names = ["PyTorch", "driver", "GPUs", "architecture", "memory", "compiler", "training"]
+    assert [check.name for check in found] == names and not any(check.fault for check in found)
+    assert found[2].found == "2 × NVIDIA H100"
+    rows = [line.split("\t") for line in (tmp_path / "gpu.tsv").read_text().splitlines()]
+    assert rows == [[check.name, check.found] for check in found]
+
+
+FAULTS: dict[str, tuple[str, Patch]] = {
+    "build": ("PyTorch", lambda patch: patch.setattr(torch.version, "cuda", None)),
+    "no driver": ("driver", lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 0)),
+    "old driver": ("driver", lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 12020)),
+    "broken driver": ("GPUs", lambda patch: patch.setattr(torch.cuda, "init", without_gpu)),
+    "few": ("GPUs", lambda patch: patch.setattr(torch.cuda, "device_count", lambda: 1)),
+    "old GPU": (
+        "architecture",
+        lambda patch: patch.setattr(torch.cuda, "get_device_capability", lambda number: (9 - 3 * number, 1)),
+    ),
+    "no code": ("architecture", lambda patch: patch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80"])),
+    "memory": (
+        "memory",
+        lambda patch: patch.setattr(torch.cuda, "mem_get_info", lambda number: (GB >> (20 * number), GB)),
+    ),
+    "Triton": ("compiler", lambda patch: patch.setattr(gpu_check, "find_spec", lambda name: None)),
+    "compiler": ("compiler", lambda patch: patch.setattr(shutil, "which", lambda name: None)),
+    "headers": ("compiler", lambda patch: None),
+    "training": (
+        "training",
+        lambda patch: patch.setattr(gpu_check, "check_training", lambda *_: GpuCheck("training", "", "late")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_a_sentence_and_what_depends_on_it_is_not_checked(
+    machine: pytest.MonkeyPatch, tiny_config: Path, tmp_path: Path, name: str
+) -> None:
+    if name != "headers":
+        (tmp_path / "Python.h").touch()
+    machine.setattr(gpu_check, "sysconfig", Headers(tmp_path))
+    machine.delenv("CC", raising=False)
+    of, break_it = FAULTS[name]
+    break_it(machine)
+    found = checked(tiny_config, output=tmp_path / "gpu.tsv")
+    (fault,) = [check for check in found if check.fault]
+    assert fault.name == of and not (tmp_path / "gpu.tsv").exists()
+    assert (found[-1].name == "training") == (name == "training")
+    message(fault.fault.replace(str(tmp_path), "HERE"))
+
+
+def test_the_training_is_that_of_the_configuration_in_a_process_per_gpu(tiny_config: Path) -> None:
+    check = check_training(load_config(tiny_config), 2, "cpu")
+    assert not check.fault and "pretraining: " in check.found and "tokens/s" in check.found
+    # An error of the training is the fault's reason.
+    few = load_config(tiny_config, ["pretraining.batch_size=2", "pretraining.grad_accumulation=2"])
+    message(check_training(few, 2, "cpu").fault, "batch_size 2")
+
+
+def test_the_largest_training_is_checked(tiny_config: Path) -> None:
+    assert load_config(tiny_config).largest_training == "pretraining"
+    genome = {"assembly": "custom", "name": "own", "reference": "x.fa", "test": ["a"]}
+    random = {"promoters": {"model": {"initial": "random"}}, "chromatin": {"model": {"initial": "random"}}}
+    for values, name in (
+        ({"chromatin": {"data": {"tracks": "tracks.tsv"}} | random["chromatin"]}, "chromatin"),
+        ({"sequences": {"data": "x.csv", "model": {"initial": "random"}}}, "sequences"),
+    ):
+        assert parse_config({"genome": genome, **random, **values}).largest_training == name
+
+
+def test_the_command_ends_with_an_error_or_writes_what_it_found(
+    run: Run, tiny_config: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "gpu.tsv"
+    if torch.version.cuda is None:
+        result = run("check-gpu", tiny_config, "-o", output)
+        assert result.out.startswith("FAULT\tPyTorch\t") and not output.exists()
+        refused(result._replace(out=""), 1, "PyTorch")
+    assert run("check-gpu", tiny_config, "--device", "cpu", "-o", output).out.startswith("ok\tdevice\tcpu")
+    assert output.read_text().startswith("device\tcpu")
