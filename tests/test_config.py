@@ -361,7 +361,7 @@ def test_what_decides_weights() -> None:
         for kind in (PretrainingConfig, ChromatinTrainingConfig, ClassifierConfig, EncoderConfig)
     }
     all_trainings = {
-        *("evaluate_every", "checkpoint_every", "grad_accumulation", "precision"),
+        *("evaluate_every", "checkpoint_minutes", "grad_accumulation", "precision"),
         *("allow_slow_attention", "torch_compile"),
     }
     assert aside == {

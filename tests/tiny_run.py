@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
         "batch_size": 4,
         "sequence_tokens": 96,
         "evaluate_every": 8,
-        "checkpoint_every": 2,
+        "checkpoint_minutes": 0,
         "evaluation_sequences": 8,
         "ngram_order": 3,
         "precision": "float32",
@@ -53,7 +53,7 @@ SETTINGS: dict[str, Any] = {
             "batch_size": 16,
             "crop_jitter_bp": 4,
             "evaluate_every": 10,
-            "checkpoint_every": 5,
+            "checkpoint_minutes": 0,
             "precision": "float32",
         },
     },
@@ -64,7 +64,7 @@ STEPS: dict[str, Any] = {
     "steps": 4,
     "batch_size": 4,
     "evaluate_every": 2,
-    "checkpoint_every": 2,
+    "checkpoint_minutes": 0,
     "optimizer": {"warmup_steps": 1},
 }
 WHOLE: dict[str, Any] = {

@@ -57,8 +57,8 @@ class TrainingConfig(Section):
     evaluate_every: Annotated[int, MONITORING] = field(
         250, "steps between evaluations on held-out data", ge=1
     )
-    checkpoint_every: Annotated[int, MONITORING] = field(
-        100, "steps between checkpoints, from which an interrupted run resumes", ge=1
+    checkpoint_minutes: Annotated[float, MONITORING] = field(
+        10.0, "minutes between checkpoints, from which an interrupted run resumes; 0: after every step", ge=0
     )
     seed: int = field(1, "random seed of weights, examples and order", ge=0, lt=2**32)
 

@@ -1,8 +1,4 @@
-"""Checkpoints of a running training: written atomically, found again by configuration and data.
-
-A file consists of a line with a SHA-256 and the output of `torch.save`. The SHA-256 is that of the intended
-content, not of data read back from disk. It is compared before anything is unpickled.
-"""
+"""Checkpoints of a running training: written atomically, found again by configuration and data."""
 
 import fcntl
 import hashlib
@@ -11,23 +7,27 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, make_parent, read_json, write_json
-from bigbird_dna.errors import DataError, ModelError, UsageError, error_text, shortened
+from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError, shortened
+from bigbird_dna.training.checkpoint_file import (
+    HostCopy,
+    UnusableCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from bigbird_dna.training.log import LOG, Progress
 
-_NAME = b"bigbird-dna checkpoint, SHA-256 "
-_LINE = len(_NAME) + 64 + 1  # bytes
-_ZIP = b"PK\x03\x04"  # beginning of torch.save's output
 _ATTEMPTS = 100
 Computed = str | int
 Keep = Literal["last", "best"]
@@ -64,6 +64,9 @@ class CheckpointStore:
         self.best = self.directory / "best.pt" if keep == "best" else None
         self.best_loss = math.inf
         self._good = False  # whether `path` is known to be a valid checkpoint
+        self._copy = HostCopy()
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
 
     @property
     def exists(self) -> bool:
@@ -71,13 +74,40 @@ class CheckpointStore:
         return self.path.exists() or self.previous.exists()
 
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write a checkpoint and keep the previous one; if killed at any time, one of them is intact."""
+        """Write a checkpoint in the background, from a copy, and keep the previous one.
+
+        If killed at any time, one of them is intact. Waits for the writing of the one before, whose error is
+        raised here.
+        """
+        self.wait()
         state = {
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "progress": vars(progress),
+            "progress": dict(vars(progress)),
             "computed": self.computed,
         }
+        copy = self._copy.take(state)
+        self._writing = self._writer.submit(self._write, copy, self._copy.ready())
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is on disk; an error of its writing is raised here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """At the end of the context the last checkpoint is on disk, also after an error, which is raised."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError, BigBirdDnaError):
+                self.wait()
+            raise
+        self.wait()
+
+    def _write(self, state: dict[str, Any], ready: Callable[[], None]) -> None:
+        ready()
         with atomic_path(self.path) as temporary:
             write_checkpoint(temporary, state)
             if self._good:  # a damaged checkpoint must not replace a valid one
@@ -87,6 +117,7 @@ class CheckpointStore:
 
     def withdraw(self) -> None:
         """Delete the last checkpoint, which is unusable; the previous one is kept."""
+        self.wait()
         self.path.unlink(missing_ok=True)
         self._good = False
 
@@ -248,57 +279,6 @@ def _progress(values: Any) -> Progress:
         ):
             raise UnusableCheckpoint(f"progress: {name} has an invalid value")
     return Progress(**values)
-
-
-class UnusableCheckpoint(Exception):
-    """Reason why training cannot resume from a checkpoint, as one clause."""
-
-
-def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain containers to a file, and return only after they are on disk."""
-    with path.open("wb") as stream:
-        stream.write(bytes(_LINE))
-        digest = _Digest(stream)
-        torch.save(state, digest)  # type: ignore[arg-type]
-        stream.seek(0)
-        stream.write(_NAME + digest.sha256.hexdigest().encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def read_checkpoint(path: Path) -> Any:
-    """The content of a file, on the CPU; `UnusableCheckpoint` if damaged or not pure data."""
-    try:
-        with path.open("rb") as stream:
-            line = stream.read(_LINE)
-            if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
-                raise UnusableCheckpoint("damaged: the header is not that of a checkpoint")
-            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
-                raise UnusableCheckpoint("damaged: its sha256 differs from the recorded one")
-            stream.seek(_LINE)
-            if stream.read(len(_ZIP)) != _ZIP:
-                raise UnusableCheckpoint("damaged: it contains no checkpoint")
-            stream.seek(_LINE)
-            # weights_only: tensors and plain containers, never code.
-            return torch.load(stream, map_location="cpu", weights_only=True)
-    except UnusableCheckpoint:
-        raise
-    except OSError as error:
-        raise UnusableCheckpoint(f"cannot be read: {error.strerror}") from None
-    except Exception as error:  # unpickling raises arbitrary exceptions
-        raise UnusableCheckpoint(f"damaged, or not pure data: {error_text(error)}") from None
-
-
-class _Digest:
-    """A stream's `write`, with the SHA-256 of everything written."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.flush = stream, stream.flush
-        self.sha256 = hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        return self.stream.write(data)
 
 
 class Lock:

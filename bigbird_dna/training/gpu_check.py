@@ -256,7 +256,7 @@ class _Unsaved(CheckpointStore):
 
 def _measured(config: Config, here: World, directory: Path) -> dict[str, Any]:
     _, training, tokens = _training(config)
-    changes: dict[str, Any] = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": STEPS}
+    changes: dict[str, Any] = {"steps": STEPS, "evaluate_every": STEPS}
     encoder = planned_encoder(config)
     torch.manual_seed(training.seed)
     network = PretrainingNetwork(encoder, next_sentence=False)

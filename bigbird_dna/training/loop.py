@@ -6,9 +6,10 @@ moments and step. Axes: N rows of a process, n rows of a micro-batch, L tokens.
 
 import math
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn, Protocol
@@ -205,7 +206,7 @@ def train_network(
     steps = _Steps(network, optimizer, objective, config, store, world, progress, record, cast, progress.step)
 
     begin = progress.step
-    with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
+    with store.written(), Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
         for step, batches in prefetched(objective, config, world, begin):
             if step == begin and record:
                 log_duration(network, batches, config.steps - begin, world)
@@ -241,6 +242,7 @@ class _Steps:
     log: TrainingLog | None
     cast: Any
     _saved: int  # the step of the last checkpoint
+    _last: float = field(default_factory=lambda: time.monotonic())  # when it was saved, or the start
     _loss: Tensor | None = None  # this process's loss of the step that is not settled yet
     _norm: Tensor | None = None  # of its gradient
     _tokens: float = 0.0
@@ -254,7 +256,9 @@ class _Steps:
     def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
         """Finish the previous step, if any, and prepare the next; returns the sums of its `counts`."""
         own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
-        wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late)}
+        # The first process decides, because clocks differ.
+        due = self.world.is_first and time.monotonic() - self._last >= 60 * self.config.checkpoint_minutes
+        wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late), "due": float(due)}
         sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
         if self._norm is not None:
             norm, self._loss, self._norm = self._norm.item(), None, None
@@ -279,10 +283,8 @@ class _Steps:
             progress.loss_sum += sums["loss"]
             progress.loss_steps += 1
         done = progress.step == config.steps
-        measured, saved = (
-            done or progress.step % every == 0 for every in (config.evaluate_every, config.checkpoint_every)
-        )
-        saved = saved and (finite or done)  # such weights may be of no use
+        measured = done or progress.step % config.evaluate_every == 0
+        saved = done or (sums["due"] > 0 and finite)  # weights that give nothing finite may be of no use
         if (progress.step % LOG_STEPS == 0 or done) and progress.loss_steps:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
@@ -323,7 +325,7 @@ class _Steps:
     def _save(self) -> None:
         if self.world.is_first and self._saved != self.progress.step:
             self.store.save(self.network, self.optimizer, self.progress)
-            self._saved = self.progress.step
+            self._saved, self._last = self.progress.step, time.monotonic()
 
     def _stop(self, why: str) -> NoReturn:
         check_weights(self.network, self.progress.step, self.world)

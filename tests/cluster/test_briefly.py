@@ -16,7 +16,7 @@ from tests.faults.test_kills import files
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 # So long that it goes on for seconds after its first checkpoint.
-LONG = {"steps": 500, "evaluate_every": 250, "checkpoint_every": 20}
+LONG = {"steps": 500, "evaluate_every": 250, "checkpoint_minutes": 0.02}
 CONFIG: dict[str, Any] = {
     **{key: value for key, value in tiny_run.WHOLE.items() if key != "chromatin"},
     "results": "results",

@@ -42,13 +42,13 @@ CONFIG: dict[str, Any] = {
     "results": "results",
     "pretraining": {
         **tiny_run.WHOLE["pretraining"],
-        **{"steps": 300, "evaluate_every": 100, "checkpoint_every": 20},
+        **{"steps": 300, "evaluate_every": 100, "checkpoint_minutes": 0.02},
     },
     "chromatin": {
         **tiny_run.WHOLE["chromatin"],
         "training": {
             **tiny_run.WHOLE["chromatin"]["training"],
-            **{"steps": 150, "evaluate_every": 50, "checkpoint_every": 10},
+            **{"steps": 150, "evaluate_every": 50, "checkpoint_minutes": 0.02},
         },
     },
 }

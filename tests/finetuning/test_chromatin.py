@@ -60,7 +60,7 @@ SETTINGS: dict[str, Any] = {
             "batch_size": 16,
             "optimizer": {"learning_rate": 3e-3, "warmup_steps": 10},
             "evaluate_every": 60,
-            "checkpoint_every": 50,
+            "checkpoint_minutes": 10,
             "precision": "float32",
         },
         "evaluation": {"baseline_kmer": 4},

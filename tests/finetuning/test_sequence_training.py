@@ -32,7 +32,7 @@ from tests.tiny_run import SETTINGS
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 from tests.training.test_losses import KINDS, labels_of
 
-TRAINING = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_every": 2, "precision": "float32"}
+TRAINING = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_minutes": 0, "precision": "float32"}
 SMALL: dict[str, Any] = {
     "tokens": {"vocabulary": 32, "max_piece_length": 4},
     "encoder": SETTINGS["encoder"],

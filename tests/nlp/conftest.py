@@ -96,7 +96,7 @@ def roberta(tmp_path: Path) -> Path:
 
 
 TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16}
-STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
+STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_minutes": 0}
 FAR: dict[str, Any] = {
     "kind": "classification",
     "data": {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}},
@@ -119,7 +119,7 @@ QUESTIONS: dict[str, Any] = {
     "length": 64,  # several windows
     "stride": 24,
     "question_tokens": 6,
-    "training": {"batch_size": 4, "steps": 2, "evaluate_every": 2, "checkpoint_every": 1},
+    "training": {"batch_size": 4, "steps": 2, "evaluate_every": 2, "checkpoint_minutes": 0},
 }
 SUMMARIES: dict[str, Any] = {
     "kind": "summaries",

@@ -285,7 +285,7 @@ def test_pretraining_on_text_from_its_records_to_figures(run: Run, write: Write,
     texts = [TEXT * 4, "A second document, which says little. " * 9]
     splits = ("train", "valid", "test")
     files = {split: str(write_texts(tmp_path / f"{split}.jsonl", *texts)) for split in splits}
-    steps = {"batch_size": 4, "steps": 6, "evaluate_every": 3, "checkpoint_every": 3}
+    steps = {"batch_size": 4, "steps": 6, "evaluate_every": 3, "checkpoint_minutes": 0}
     config = write(
         mlm={
             **{"kind": "pretraining", "data": {"files": files}, "start": {"vocabulary": 320}},

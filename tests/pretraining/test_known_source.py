@@ -50,7 +50,7 @@ ENCODER = {
 }
 TRAINING = {
     **{"batch_size": 32, "sequence_tokens": TOKENS, "evaluation_sequences": 32, "precision": "float32"},
-    **{"evaluate_every": 10_000, "checkpoint_every": 10_000},
+    **{"evaluate_every": 10_000, "checkpoint_minutes": 10},
     "optimizer": {"learning_rate": 0.01, "warmup_steps": 30},
 }
 

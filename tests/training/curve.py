@@ -19,7 +19,7 @@ ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(
     steps=12,
     batch_size=4,
-    checkpoint_every=2,
+    checkpoint_minutes=0,
     precision="float32",
     optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
 )

@@ -31,7 +31,7 @@ TRAINING: dict[str, Any] = {
     "steps": STEPS,
     "batch_size": 7,
     "evaluate_every": 10,
-    "checkpoint_every": 6,
+    "checkpoint_minutes": 0,
     "precision": "float32",
     "optimizer": {"learning_rate": 1e-3, "warmup_steps": 5},
 }

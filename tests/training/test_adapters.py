@@ -157,7 +157,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(80)
     ]
     (path / "x.csv").write_text("sequence,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    training = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_every": 2}
+    training = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_minutes": 0}
     training |= {"precision": "float32", "adapt": "lora", "lora": {"rank": 3, "alpha": 3.0}}
     training["optimizer"] = {"layer_decay": 0.7, "learning_rate": 1e-2}
     section = {"training": training, "baselines": {"cnn": False}, "model": {"pooling": "mean"}}

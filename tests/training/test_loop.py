@@ -1,9 +1,11 @@
 """The loop: a training that stops, or is stopped, leaves what it can be gone on from; none that diverged."""
 
+import errno
 import json
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,8 +22,9 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
-from bigbird_dna.training import distributed
-from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments, read_checkpoint, write_checkpoint
+from bigbird_dna.training import checkpoints, distributed, loop
+from bigbird_dna.training.checkpoint_file import read_checkpoint, write_checkpoint
+from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
 from bigbird_dna.training.loop import (
     MAX_SKIPPED,
@@ -120,6 +123,79 @@ def lines(store: CheckpointStore) -> list[dict[str, object]]:
     return [{key: value for key, value in line.items() if key not in timed} for line in found]
 
 
+def test_checkpoints_are_written_by_minutes_and_the_first_process_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, saved = 0.0, []
+
+    class Watched(CheckpointStore):
+        def save(self, *state: Any) -> None:
+            saved.append(state[-1].step)
+            super().save(*state)
+
+    def later(step: int, loss: Tensor) -> Tensor:
+        nonlocal now
+        now += 30.0
+        return loss
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now))
+    config = CONFIG.model_copy(update={"checkpoint_minutes": 2})
+    run(Watched(tmp_path, {"a": 1}), Curve(change=later), config)
+    assert saved == [4, 8, 12]  # after the last step in any case
+    saved.clear()
+
+    class Second(World):
+        is_first = False
+
+        def sum(self, values: dict[str, float]) -> dict[str, float]:
+            assert not values.get("due")
+            return values
+
+    second = Second(0, 1, torch.device("cpu"))  # its own clock is not asked, and it writes nothing
+    run(Watched(tmp_path / "second", {"a": 1}), Curve(change=later), config, second)
+    assert saved == []
+
+
+def test_steps_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has what the training had when it was saved."""
+    begun, waited = threading.Event(), []
+
+    def slowly(path: Path, state: dict[str, Any]) -> None:
+        waited.append(begun.wait(20))
+        write_checkpoint(path, state)
+
+    def change(step: int, loss: Tensor) -> Tensor:
+        if step == 2:
+            begun.set()
+        return loss
+
+    monkeypatch.setattr(checkpoints, "write_checkpoint", slowly)
+    for steps in (2, 3):
+        store = opened(tmp_path / f"{steps}")
+        run(store, Curve(steps, change))
+        expected, _ = fresh()
+        assert store.restore(expected, make_optimizer(expected, CONFIG.optimizer)).step == steps
+        assert all(waited) and waited
+    network, optimizer = fresh()
+    assert opened(tmp_path / "3").restore(network, optimizer).step == 3
+    previous = read_checkpoint(opened(tmp_path / "3").previous)["network"]
+    two, _ = fresh()
+    opened(tmp_path / "2").restore(two, make_optimizer(two, CONFIG.optimizer))
+    assert weights(two) == [x for value in previous.values() for x in value.flatten().tolist()]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, state: dict[str, Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_checkpoint", full)
+    with fails(DataError, "state.pt"):
+        run(opened(tmp_path))
+    assert not opened(tmp_path).exists
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[dict[str, object]]]:
     store = opened(tmp_path_factory.mktemp("undisturbed"))
@@ -166,7 +242,7 @@ def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
 
     run(opened(tmp_path), world=Counting(0, 1, torch.device("cpu")))
     checks = [value for value in sums if "broken" in value]  # of weights that are saved
-    assert checks == [{"broken": 0.0}] * (CONFIG.steps // CONFIG.checkpoint_every)
+    assert checks == [{"broken": 0.0}] * CONFIG.steps
     sums = [value for value in sums if "broken" not in value]
     assert len(sums) == CONFIG.steps + 1
     # Of the last step what it has lost, of the next one what it is divided by.
@@ -217,13 +293,13 @@ def left(directory: Path) -> int:
     return step
 
 
-@pytest.mark.parametrize("changes", [{}, {"evaluate_every": 3}, {"steps": 6, "checkpoint_every": 4}])
+@pytest.mark.parametrize("changes", [{}, {"evaluate_every": 3}, {"steps": 6}])
 def test_weights_that_are_no_numbers_are_neither_measured_nor_saved(
     tmp_path: Path, changes: dict[str, int]
 ) -> None:
     for _ in range(2):  # a restart comes to the same
         ended(Curve(spoiled=6), tmp_path, 6, **changes)
-        assert left(tmp_path) == 4
+        assert left(tmp_path) == 5
 
 
 @pytest.mark.usefixtures("heard")
@@ -239,7 +315,7 @@ def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, value: float) -> None:
     ended(Curve(auroc=0.5, **{name: value}), tmp_path, 4, name, value, evaluate_every=4)
-    assert left(tmp_path) == 2
+    assert left(tmp_path) == 3
     run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))  # where validation holds one class
 
 
@@ -278,7 +354,7 @@ def test_steps_without_a_finite_gradient_are_skipped(
     assert trained(tmp_path / "b", Curve(change=falling(5, 6, 9))) == expected
 
 
-@pytest.mark.parametrize(("step", "expected"), [(1, 0), (3, 0), (4, 2), (7, 4), (8, 6)])
+@pytest.mark.parametrize(("step", "expected"), [(1, 0), (2, 0), (3, 1), (4, 2), (8, 6)])
 def test_weights_whose_next_losses_are_no_numbers_are_not_gone_on_from(
     tmp_path: Path, step: int, expected: int
 ) -> None:
@@ -291,7 +367,7 @@ def test_weights_whose_next_losses_are_no_numbers_are_not_gone_on_from(
     run(opened(tmp_path / "killed"), Curve(6))
     assert left(tmp_path / "killed") == 6
     ended(Curve(change=broken(7)), tmp_path / "killed", 16, steps=20)
-    assert left(tmp_path / "killed") == 4
+    assert left(tmp_path / "killed") == 5
     # A short training has no steps but such ones.
     ended(Curve(change=broken(1)), tmp_path / "short", 3, steps=3)
 
@@ -311,7 +387,7 @@ def test_all_processes_agree(tmp_path: Path) -> None:
         def sum(self, values: dict[str, float]) -> dict[str, float]:
             return {**values, "broken": 1.0} if "broken" in values else values
 
-    ended(Curve(), tmp_path, 2, here=Second(0, 1, torch.device("cpu")))
+    ended(Curve(), tmp_path, 1, here=Second(0, 1, torch.device("cpu")))
     assert left(tmp_path) == 0
 
 
@@ -325,7 +401,7 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
     state["network"]["2.bias"][:] = float("nan")
     write_checkpoint(path, state)
     capsys.readouterr()
-    assert left(tmp_path) == (4 if place == "path" else 6)
+    assert left(tmp_path) == (5 if place == "path" else 6)
     said = "its weights are not finite: the training had diverged; using the previous checkpoint"
     assert (said in capsys.readouterr().err) == (place == "path")
 
@@ -337,7 +413,7 @@ def test_models_that_diverge_are_said_to_and_not_published(
     kind: str, rate: float, steps: int, tiny_config: Path, chromatin: Path, tmp_path: Path
 ) -> None:
     """Whether it is seen by a loss, by the weights or by held-out figures."""
-    more = {"steps": steps, "evaluate_every": 1, "checkpoint_every": 1}
+    more = {"steps": steps, "evaluate_every": 1, "checkpoint_minutes": 0}
     more["optimizer"] = {"learning_rate": rate, "warmup_steps": 0}
     checkpoints = tmp_path / "checkpoints"
 

@@ -242,7 +242,7 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
     output, log = tmp_path / "model", None
-    own = arguments(tiny_config, output, "pretraining.steps=200", "pretraining.checkpoint_every=200")
+    own = arguments(tiny_config, output, "pretraining.steps=200", "pretraining.checkpoint_minutes=9")
     words = [*LAUNCHER, "-m", "bigbird_dna.cli.main", "pretrain", *own]
     first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     while not (log and log.stat().st_size) and first.poll() is None:

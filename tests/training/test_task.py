@@ -25,7 +25,8 @@ from torch import nn
 
 from bigbird_dna.config import OptimizerConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.checkpoints import CheckpointStore, Keep, Lock, UnusableCheckpoint, read_checkpoint
+from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint
+from bigbird_dna.training.checkpoints import CheckpointStore, Keep, Lock
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.log import Progress
@@ -267,7 +268,7 @@ def test_a_model_of_whole_contigs_names_them_and_wrong_regions_are_refused(
 
 @pytest.fixture
 def begun(tmp_path: Path) -> CheckpointStore:
-    """A training that was ended after step 6, with the checkpoints of steps 4 and 6."""
+    """A training that was ended after step 6, with the checkpoints of steps 5 and 6."""
     run(opened(tmp_path), Curve(6))
     store = opened(tmp_path)
     assert {path.name for path in store.directory.iterdir()} == {"previous.pt", "state.pt", "training.jsonl"}
@@ -311,9 +312,9 @@ def test_a_changed_bit_is_always_found_and_the_checkpoint_before_is_taken(
             with pytest.raises(UnusableCheckpoint):
                 read_checkpoint(begun.path)
             continue
-        assert begun.restore(network, optimizer).step == 4
+        assert begun.restore(network, optimizer).step == 5
         warning, resumed = capsys.readouterr().err.splitlines()
-        assert f"warning: {begun.path}: " in warning and f" 4 from {begun.previous}" in resumed
+        assert f"warning: {begun.path}: " in warning and f" 5 from {begun.previous}" in resumed
     begun.path.write_bytes(content)
     assert begun.restore(network, optimizer).step == 6
 
@@ -342,9 +343,11 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(begun: Check
     network, optimizer = fresh()
     progress = begun.restore(network, optimizer)
     begun.save(network, optimizer, progress)
+    begun.wait()
     assert begun.previous.read_bytes() == good
     begun.save(network, optimizer, Progress(step=6))
-    assert [read_checkpoint(path)["progress"]["step"] for path in (begun.path, begun.previous)] == [6, 4]
+    begun.wait()
+    assert [read_checkpoint(path)["progress"]["step"] for path in (begun.path, begun.previous)] == [6, 5]
     # Without a good one a line says what to do.
     flip(begun.path, 9000)
     begun.previous.write_bytes(b"noise" * 100)
@@ -478,6 +481,7 @@ def test_what_is_computed_otherwise_is_said(
         store = CheckpointStore(begun.directory.parent, {"a": 1}, computed=before)
         network, optimizer = fresh()
         store.save(network, optimizer, store.restore(network, optimizer))
+        store.wait()
         capsys.readouterr()
         assert CheckpointStore(begun.directory.parent, {"a": 1}, computed=now).restore(*fresh()).step == 6
         _, *log = (line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines())

@@ -380,7 +380,7 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     """Alone, or with a genome to pretrain on; a fault in the table is on the terminal."""
     rows = "".join(f"{random_dna(40, number)},{number % 2}\n" for number in range(40))
     (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}")
-    training = {"steps": 2, "batch_size": 4, "evaluate_every": 1, "checkpoint_every": 1}
+    training = {"steps": 2, "batch_size": 4, "evaluate_every": 1, "checkpoint_minutes": 0}
     labeled = {"data": "x.csv", "model": {"initial": "random"}, "training": training}
     small = {"tokens": {"vocabulary": 24, "max_piece_length": 4}, "encoder": tiny_run.SETTINGS["encoder"]}
     config = written(tmp_path / "mine.yaml", yaml.safe_dump({"results": "r", **small, "sequences": labeled}))

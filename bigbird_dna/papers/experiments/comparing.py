@@ -210,7 +210,7 @@ def track_aurocs(
 # Keys in which the models of a study may differ; all other keys must be equal.
 _FREE = (
     *("model.initial", "training.train_fraction", "training.seed", "training.steps"),
-    *("training.evaluate_every", "training.checkpoint_every"),  # do not affect weights
+    *("training.evaluate_every", "training.checkpoint_minutes"),  # do not affect weights
     *("training.allow_slow_attention", "training.torch_compile"),
 )
 

@@ -363,6 +363,7 @@ def _checkpoint() -> bytes:
     with tempfile.TemporaryDirectory() as directory:
         store = CheckpointStore(Path(directory), {})
         store.save(network, optimizer, Progress(4, 100, 1.5, 2))
+        store.wait()
         return store.path.read_bytes()
 
 
