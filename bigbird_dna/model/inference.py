@@ -53,15 +53,19 @@ def _share_compiled_kernels(processes: int) -> None:
     """Let torch keep kernels in this user's cache, and compile with this process's part of the CPU cores.
 
     By default every job on another node compiles for minutes, and each process on a node starts a compiler
-    per core. Values of the environment are kept.
+    per core. Values of the environment are kept, and torch's own directories where the cache cannot be used.
     """
+    cache = cache_directory()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        usable = os.access(cache, os.W_OK)
+    except OSError:
+        usable = False
     cores = max(1, min(MOST_COMPILERS, available_cores() // processes))
-    for key, value in (
-        ("TORCHINDUCTOR_CACHE_DIR", cache_directory() / "torch"),
-        ("TRITON_CACHE_DIR", cache_directory() / "triton"),
-        ("TORCHINDUCTOR_COMPILE_THREADS", cores),
-    ):
-        os.environ.setdefault(key, str(value))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cores))
+    for key, name in (("TORCHINDUCTOR_CACHE_DIR", "torch"), ("TRITON_CACHE_DIR", "triton")):
+        if usable:
+            os.environ.setdefault(key, str(cache / name))
 
 
 @contextmanager

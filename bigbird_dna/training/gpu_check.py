@@ -54,11 +54,15 @@ def check_gpu(
 ) -> Iterator[GpuCheck]:
     """Yield the result of each check, in order; none follows a fault that it depends on.
 
-    `count` is the number of GPUs that train together, by default `num_gpus`. On the devices `cpu` and `mps`
-    nothing is checked. The results are written to `output` if there is no fault.
+    `count` is the number of GPUs that train together, by default that of the configuration. On the devices
+    `cpu` and `mps` nothing is checked. The results are written to `output` if there is no fault.
     """
-    done = []
-    for check in _checks(config, config.num_gpus if count is None else count, device):
+    done, name = [], config.largest_training
+    own: Any = config if name == "pretraining" else getattr(config, name)
+    count = own.num_gpus if count is None else count
+    own = own.model_copy(update={"num_gpus": count})  # a stage's file may not have the number
+    config = own if name == "pretraining" else config.model_copy(update={name: own})
+    for check in _checks(config, count, device):
         done.append(check)
         yield check
     if output is not None and not any(check.fault for check in done):

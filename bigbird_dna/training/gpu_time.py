@@ -115,6 +115,7 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
         f"({gpu.basis})",
         f"tokens have {expected_bases(planned_encoder(config).vocabulary):.1f} bp on average",
         f"all {count} GPUs are busy: trainings on fewer GPUs run at the same time",
+        "memory is that of a process with num_gpus of the configuration",
         f"activations in bfloat16 take {ACTIVATIONS} of those in float32 (measured on one H200)",
         "evaluations, starts of jobs, compilation and steps on CPUs are not included",
     ]

@@ -11,11 +11,13 @@ import torch
 from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.training import gpu_check
 from bigbird_dna.training.gpu_check import GpuCheck, check_gpu, check_training
+from bigbird_dna.training.gpu_time import GpuPlan, plan
 from tests.cli.command import Run, refused
 from tests.golden.messages import message
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 GB = 10**9
+LARGE = "pretraining.batch_size=64"
 
 
 def without_gpu(_: object = None) -> None:
@@ -117,6 +119,21 @@ def test_the_training_is_that_of_the_configuration_in_a_process_per_gpu(tiny_con
     # An error of the training is the fault's reason.
     few = load_config(tiny_config, ["pretraining.batch_size=2", "pretraining.grad_accumulation=2"])
     message(check_training(few, 2, "cpu").fault, "batch_size 2")
+
+
+def test_memory_is_that_of_as_many_processes(machine: pytest.MonkeyPatch, tiny_config: Path) -> None:
+    """The file of a stage, which the workflow gives, has no number of GPUs."""
+    needed = []
+    for count in (1, 2):
+        found = plan(load_config(tiny_config, [f"num_gpus={count}", LARGE]), gpu="a100")
+        assert isinstance(found, GpuPlan)
+        needed.append(max(found.memory.values()))
+    assert needed[0] > 1.2 * needed[1]
+    machine.setattr(torch.cuda, "mem_get_info", lambda number: (sum(needed) / 2, GB))
+    for count, fault in ((1, True), (2, False)):
+        given = load_config(tiny_config, ["num_gpus=1", LARGE])
+        (memory,) = (check for check in check_gpu(given, count) if check.name == "memory")
+        assert bool(memory.fault) == fault
 
 
 def test_the_largest_training_is_checked(tiny_config: Path) -> None:

@@ -138,25 +138,27 @@ def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
     ],
 )
 def test_a_gpu_is_taken_only_where_each_process_has_one(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, processes: int, asked: str, taken: str | None
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     shared = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS")
     for key in shared:
         monkeypatch.delenv(key, raising=False)
-    monkeypatch.setenv("BIGBIRD_DNA_CACHE", "/cache")
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(inference, "available_cores", lambda: 7)
     with nullcontext() if taken else fails(UsageError):
         assert choose_device(asked).type == taken
     # Compiled kernels are for all jobs of this user, and made by this process's part of the cores.
     found = [os.environ.pop(key, None) for key in shared]
-    on_gpu = ["/cache/torch", "/cache/triton", str(7 // processes)]
+    on_gpu = [f"{tmp_path}/cache/torch", f"{tmp_path}/cache/triton", str(7 // processes)]
     assert found == (on_gpu if taken == "cuda" else [None] * 3)
     if taken == "cuda":
         monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+        monkeypatch.setenv("BIGBIRD_DNA_CACHE", "/dev/null/cache")  # torch's own place, then
         choose_device(asked)
-        assert os.environ["TRITON_CACHE_DIR"] == "mine"
+        found = [os.environ.pop(key, None) for key in shared]
+        assert found == [None, "mine", str(7 // processes)]
         monkeypatch.undo()
 
 
