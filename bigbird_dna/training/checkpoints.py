@@ -105,6 +105,7 @@ class CheckpointStore:
                 self.wait()
             raise
         self.wait()
+        self._copy = HostCopy()  # frees the memory
 
     def _write(self, state: dict[str, Any], ready: Callable[[], None]) -> None:
         ready()

@@ -131,16 +131,18 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
 def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: float = 0.0) -> float:
     """Floating-point operations of a training, per token of an input of `length` tokens.
 
-    6 per weight, forward and backward, and 12 per layer, width and key that a query attends to. `predicted`
-    is the fraction of tokens for which the head predicts a token of `encoder.vocabulary`. Other mechanisms
-    than `bigbird` are counted as full attention.
+    6 per weight, forward and backward, and 12 per layer, width and key that a query attends to; a third more
+    in layers that are computed again (`gradient_checkpointing`). `predicted` is the fraction of tokens for
+    which the head predicts a token of `encoder.vocabulary`. Other mechanisms than `bigbird` are counted as
+    full attention.
     """
     width, layers = encoder.hidden, encoder.layers
     inner = encoder.intermediate or 4 * width
     gated = 3 if encoder.feed_forward == "gated" else 2
-    weights = float(layers * (4 * width**2 + gated * width * inner))
-    weights += predicted * (encoder.vocabulary + width) * width
-    return 6 * weights + 12 * layers * width * _mean_keys(encoder, length)
+    weights = layers * (4 * width**2 + gated * width * inner)
+    passes = 4 if encoder.gradient_checkpointing else 3  # of two operations each
+    in_layers = 2 * passes * (weights + 2 * layers * width * _mean_keys(encoder, length))
+    return in_layers + 6 * predicted * (encoder.vocabulary + width) * width
 
 
 def _mean_keys(encoder: EncoderConfig, length: int) -> float:
@@ -203,5 +205,6 @@ def _chromatin(config: Config) -> Iterator[Work]:
         bins = own.evaluation.test_bins
         if bins := bins or DEEPSEA_TEST_BINS * (own.data.tracks == DEEPSEA):
             tokens = float(STRANDS * own.models * bins * length)
-            forward = operations_per_token(encoder, length) / 3
+            once = encoder.model_copy(update={"gradient_checkpointing": False})
+            forward = operations_per_token(once, length) / 3
             yield Work(f"{name}, predictions of {bins:,} test bins", tokens, tokens * forward)

@@ -52,7 +52,7 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
 
     `length` is that of labeled sequences in bp, which the configuration does not contain.
     """
-    encoder = planned_encoder(config)
+    encoder = planned_encoder(config).model_copy(update={"gradient_checkpointing": False})
     if config.has_pretraining:
         own = config.pretraining
         yield from _ways("pretraining", encoder, own, _rows(own, config.num_gpus), own.sequence_tokens)
@@ -75,7 +75,7 @@ def planned_encoder(config: Config) -> EncoderConfig:
     """The encoder of a configuration as far as time and memory depend on it, without a tokenizer's parts."""
     vocabulary = config.encoder.vocabulary or config.tokens.vocabulary
     # The bases of tokens do not matter here, and positions by bases need no more memory.
-    changes: dict[str, Any] = {"vocabulary": vocabulary, "kmers": 0, "gradient_checkpointing": False}
+    changes: dict[str, Any] = {"vocabulary": vocabulary, "kmers": 0}
     if config.encoder.position_encoding == "rotary_bp":
         changes["position_encoding"] = "rotary"
     return config.encoder.model_copy(update=changes)

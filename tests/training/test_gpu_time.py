@@ -21,11 +21,13 @@ from tests.golden.messages import fails
 ENCODER: dict[str, Any] = {"vocabulary": 500, "layers": 2, "hidden": 64, "heads": 2, "max_length": 256}
 
 
-@pytest.mark.parametrize("changes", [{}, {"feed_forward": "gated"}, {"intermediate": 96}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"feed_forward": "gated"}, {"intermediate": 96}, {"gradient_checkpointing": True}]
+)
 @pytest.mark.parametrize("length", [64, 256])
 def test_operations_are_those_that_torch_counts(length: int, changes: dict[str, Any]) -> None:
     encoder = EncoderConfig(attention="full", **ENCODER, **changes)
-    network, rows = PretrainingNetwork(encoder), 3
+    network, rows = PretrainingNetwork(encoder).train(), 3
     ids = torch.randint(5, 500, (rows, length))
     masked = torch.arange(rows * length // 4)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
