@@ -28,7 +28,7 @@ help:
 	@echo "make docs       build the documentation into site/; it opens in a browser without a server"
 	@echo "make wheel      a wheel with compiled kernels for this kind of machine, in dist/; needs a C++ compiler"
 	@echo "make test       lint, then all quick tests"
-	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-slow  long tests, and quick ones with more settings"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
 	@echo "make test-mps   the same on an Apple GPU"

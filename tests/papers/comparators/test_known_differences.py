@@ -62,7 +62,7 @@ def training(
     optimizer = OptimizerConfig(learning_rate=rate, warmup_steps=max(1, min(100, steps // 10)))
     config = FinetuningConfig(
         steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed, keep="best",
-        evaluate_every=every,
+        evaluate_every=every, checkpoint_minutes=0,
     )  # fmt: skip
     return NetworkSettings(config, **options)
 
