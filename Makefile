@@ -86,11 +86,8 @@ test: lint
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
-# Without root, apt-get or the plugin its tests are skipped, and say why. CLUSTER names some of them.
+# Without root or apt-get its tests are skipped, and say why. CLUSTER names some of them.
 test-cluster: $(INSTALLED)
-	@$(BIN)/python -c 'import snakemake_executor_plugin_slurm' 2>/dev/null \
-		|| $(INSTALL) -e '.[slurm]' \
-		|| echo "make test-cluster: the Slurm plugin of Snakemake can't be installed here" >&2
 	$(BIN)/python -m pytest -m cluster -rs $(CLUSTER)
 
 # Skipped without a GPU. Most of the time is compilation.
