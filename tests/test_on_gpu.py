@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bigbird_dna
-from bigbird_dna.attention import Route, bigbird_attention, choose_route
+from bigbird_dna.attention import Route, bigbird_attention, choose_route, flex
 from bigbird_dna.attention.flex import TOLERANCE, TOLERANCE_TF32
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.genome.sequence import DYADS
@@ -88,6 +88,33 @@ def test_flex_has_the_values_and_gradients_of_dense_attention(
         assert (mine.float() - expected).abs().max() <= bound * expected.abs().max()
         for row, length in enumerate(lengths):
             assert not mine[row, :, length:].any()
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)], indirect=True)
+@pytest.mark.parametrize(
+    ("pattern", "heads", "lengths"),
+    [
+        (GENOMICS, 4, (4000, 3990, 3973)),
+        (replace(GENOMICS, causal=True), 4, (4000, 3990)),
+        (GENOMICS, 12, (65536,)),
+        (GENOMICS, 12, (131072 - 21,)),
+    ],
+    ids=["lengths", "causal", "65,536 tokens", "131,072 tokens"],
+)
+def test_long_sequences_in_parts(
+    pattern: Pattern, heads: int, lengths: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the longest ones are computed, whose lists are too large for one kernel."""
+    monkeypatch.setattr(flex, "PARTS_BYTES", 0)
+    made = [
+        x.detach().to(device) for x in inputs(len(lengths), heads, max(lengths), 64, dtype=torch.bfloat16)
+    ]
+    choice = choose_route(made[0], pattern, max(lengths), gradients=True)
+    assert choice.route == "flex" and flex.in_parts(made[0], pattern), choice
+    got = computed("flex", pattern, lengths, made)
+    want = computed("blocked", pattern, lengths, [x.float() for x in made])
+    for mine, expected in zip(got, want, strict=True):
+        assert (mine.float() - expected).abs().max() <= TOLERANCE[torch.bfloat16] * expected.abs().max()
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)], indirect=True)

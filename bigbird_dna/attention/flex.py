@@ -3,7 +3,7 @@
 On a GPU it serves training and inference, on a CPU inference only. The kernel is compiled at the first call
 of each kind (seconds to a minute), for all lengths, layers and seeds at once; `Kind` lists what defines a
 kind. torch compiles one kernel for all of these only if nothing else changes between calls: memory layout,
-autocast and gradient mode. `run` ensures that they do not change.
+autocast and gradient mode. `flex_kernel.run` ensures that they do not change.
 
 Every kernel is tested before use. The first call of a kind compares outputs, and gradients if needed, with
 other routes: on sequences as long as that call's, for which torch also tunes the kernel, and on short
@@ -11,7 +11,6 @@ sequences with the reference implementation. If compilation or a test fails, the
 is not used.
 """
 
-import inspect
 import logging
 import os
 import shutil
@@ -20,123 +19,33 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.attention.flex_attention import BlockMask
-from torch.nn.attention.flex_attention import flex_attention as torch_flex_attention
-from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, numbers_on
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.chunked import blocked_attention
+from bigbird_dna.attention.flex_kernel import Recipe, run
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.tiles import Tiles, aligned, list_bytes, make_tiles, mask_function, score_function
+from bigbird_dna.attention.tiles import aligned, list_bytes
 
 # Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
 LARGEST_BLOCK = 256  # tokens; larger blocks would make the test against dense attention costly
 LIST_BYTES = 64 << 20  # of one list of tiles; a layer has two lists, in training four
+PARTS_BYTES = (
+    8 << 20
+)  # of one list: longer sequences are computed in parts, else 24 layers exceed the tiles' cache
 TRIAL_TOKENS = 1 << 14  # of the longest test, whose gradients by another route take gigabytes
 DENSE_TOKENS = 2048  # longer tests compare with the blocked route: dense scores would exhaust memory
 
 # Largest deviation that a test accepts, relative to the largest value.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 TOLERANCE_TF32 = 1e-2
-GRAPHS = 64  # maximum number of compiled graphs; torch counts them and compiles no more
-
-
-class Recipe(NamedTuple):
-    """Build options of a kernel."""
-
-    size: int  # tokens per side of a tile
-    search: bool  # let torch try many kernels: without it, some torch versions offer none for small tiles
-
-
-def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
-    """Attention by the kernel of `recipe`, (B, H, L, K), compiled at the first call of its kind."""
-    tokens, longest = call.q.shape[2], max(call.lengths)
-    if longest == 1:  # a single token attends to itself; torch would recompile the kernel for it
-        return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
-    tiles = make_tiles(call, recipe.size, gradients)
-    q, k, v = (_plain(x, gradients) for x in call.cut()[:3])
-    ends = _ends(call.lengths, q.device)
-    with torch.autocast(q.device.type, enabled=False), torch.set_grad_enabled(gradients):
-        attend = compiled_attention(recipe.search)
-        out = attend(q, k, v, tiles, ends, str(recipe.size), call.pattern.causal)
-    return call.uncut(out)
-
-
-def _plain(x: Tensor, gradients: bool) -> Tensor:
-    """A contiguous tensor that is not a view: torch would make the kernel depend on a view's shape."""
-    x = x.contiguous()
-    if not x._is_view():
-        return x
-    return x.clone() if gradients else x.data
-
-
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
-def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    return numbers_on(device, lengths, torch.int32)
-
-
-@lru_cache(maxsize=2)
-def compiled_attention(search: bool) -> Callable[..., Tensor]:
-    options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
-    if search:
-        options["options"] = {"max_autotune": True}
-    # If supported, torch counts these graphs separately from others; its usual limit of 8 is too low
-    # for a model whose calls are of several kinds.
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options |= {"isolate_recompiles": True, "recompile_limit": GRAPHS}
-    else:
-        dynamo = torch._dynamo.config
-        dynamo.recompile_limit = max(dynamo.recompile_limit, GRAPHS)
-    return torch.compile(_attend, **options)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, size: str, causal: bool) -> Tensor:
-    """The function to compile. `size` is text: torch would make an integer a variable of the kernel."""
-    queries, full_queries = tiles.partial_queries, tiles.full_queries
-    block_mask = BlockMask(
-        (q.shape[2], k.shape[2]),
-        kv_num_blocks=tiles.partial.counts,
-        kv_indices=tiles.partial.ids,
-        full_kv_num_blocks=tiles.full.counts,
-        full_kv_indices=tiles.full.ids,
-        q_num_blocks=None if queries is None else queries.counts,
-        q_indices=None if queries is None else queries.ids,
-        full_q_num_blocks=None if full_queries is None else full_queries.counts,
-        full_q_indices=None if full_queries is None else full_queries.ids,
-        BLOCK_SIZE=(int(size), int(size)),
-        mask_mod=mask_function(tiles, ends, causal),
-    )
-    out = torch_flex_attention(
-        q,
-        k,
-        v,
-        score_function(tiles),
-        block_mask,
-        kernel_options=kernel_options(int(size), q.dtype) if q.is_cuda else None,
-    )
-    assert isinstance(out, Tensor)
-    return out
-
-
-def kernel_options(size: int, dtype: torch.dtype) -> Any:
-    """Sides of the matrix tiles of a GPU; they must divide a tile, and torch's defaults divide 128."""
-    options: dict[str, int | bool] = {"FORCE_USE_FLEX_ATTENTION": True}
-    if size % 128 == 0:
-        return options
-    side = min(size & -size, 64)
-    options |= {"fwd_BLOCK_M": side, "fwd_BLOCK_N": side}
-    if dtype != torch.float32:  # torch's gradient kernels use 16 for float32
-        options |= {f"bwd_BLOCK_{name}": side for name in ("M1", "N1", "M2", "N2")}
-    return options
+PARTS_DEVICES = ("cuda",)  # devices where FlexAttention has log-sum-exps and their derivatives
 
 
 class Kind(NamedTuple):
@@ -148,6 +57,7 @@ class Kind(NamedTuple):
     width: int
     one_row: bool  # torch always compiles a separate kernel for a batch of one row
     by_row: bool  # whether each row has its own graph
+    parts: bool  # whether the sequences are so long that they are computed in parts
     gradients: bool
     inference: bool
     threads: int  # CPU threads: the size of a kernel's scratch space depends on their number
@@ -170,7 +80,7 @@ def serves_by_row(request: RouteRequest) -> bool:
         return False
     q, pattern, _, gradients, _ = request
     size = possible_recipes(pattern, q.device.type, gradients)[0].size
-    if len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
+    if in_parts(q, pattern) or len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return False
     return isinstance(find_recipe(kind_of(q, pattern, gradients, True), q.shape[2]), Recipe)
 
@@ -196,7 +106,7 @@ def _refusal(request: RouteRequest) -> str | None:
     if pattern.block_size > LARGEST_BLOCK:
         return f"flex supports blocks of up to {LARGEST_BLOCK} tokens, not {pattern.block_size}"
     size = possible_recipes(pattern, q.device.type, False)[0].size
-    if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
+    if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES and not in_parts(q, pattern):
         return f"flex would need lists of more than {LIST_BYTES >> 20} MiB for {q.shape[2]} tokens"
     if q.device.type == "cpu":
         return cpu_refusal(pattern, gradients)
@@ -229,6 +139,19 @@ def _cuda_refusal(q: Tensor) -> str | None:
     return None
 
 
+def in_parts(q: Tensor, pattern: Pattern) -> bool:
+    """Whether a sequence of `q` is computed in parts, because one kernel's lists would be too large."""
+    size = pattern.block_size
+    possible = (
+        q.device.type in PARTS_DEVICES
+        and not pattern.huggingface
+        and not pattern.num_global_tokens
+        and pattern.global_blocks > 0
+        and size & -size >= 16
+    )
+    return possible and list_bytes(q.shape[1], q.shape[2], size) > PARTS_BYTES
+
+
 def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
     return Kind(
         device=q.device,
@@ -237,6 +160,7 @@ def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
         width=q.shape[3],
         one_row=q.shape[0] == 1,
         by_row=by_row,
+        parts=in_parts(q, pattern),
         gradients=gradients,
         inference=q.is_inference(),
         threads=torch.get_num_threads() if q.device.type == "cpu" else 0,
@@ -244,16 +168,19 @@ def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
     )
 
 
-def possible_recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ...]:
+def possible_recipes(
+    pattern: Pattern, device: str, gradients: bool, parts: bool = False
+) -> tuple[Recipe, ...]:
     """Possible build options of a kernel, the best first."""
     size = pattern.block_size
     # A GPU multiplies tiles whose side is a power of two from 16 up; a CPU accepts any size.
     if device == "cuda" and (size & -size < 16 or not aligned(pattern, size)):
         size = 64
     if not (gradients and size % 128):
-        return (Recipe(size, False),)
+        return (Recipe(size, False, parts),)
     # For some GPUs, some torch versions offer only gradient kernels of 128 tokens, regardless of the request.
-    return Recipe(size, False), Recipe(size, True), Recipe(128, False)
+    larger = () if parts else (Recipe(128, False),)  # parts consist of the pattern's own blocks
+    return Recipe(size, False, parts), Recipe(size, True, parts), *larger
 
 
 FOUND_RECIPES: dict[Kind, Recipe | str] = {}
@@ -272,7 +199,7 @@ def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
 def _first_good(kind: Kind, tokens: int) -> Recipe | str:
     """The first recipe that passes its tests, or the reason why the first recipe fails."""
     reasons = []
-    for recipe in possible_recipes(kind.pattern, kind.device.type, kind.gradients):
+    for recipe in possible_recipes(kind.pattern, kind.device.type, kind.gradients, kind.parts):
         reason = find_failure(recipe, kind, tokens)
         if reason is None:
             return recipe

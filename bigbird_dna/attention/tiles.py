@@ -7,12 +7,14 @@ one are partial. Otherwise (blocks too small or odd for a kernel, or extra globa
 partly visible tiles are also partial, and the mask function looks up each pair of blocks.
 
 The lists are built from the pattern's blocks, never from scores, but torch needs rectangular tensors: heads x
-tiles x tiles integers each.
+tiles x tiles integers each, because some rows of tiles see every tile and some tiles are seen by every row.
+`Parts` separates these, so that the rest has short lists.
 """
 
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ from bigbird_dna.attention.pattern import Pattern
 KEPT_BYTES = 1 << 30  # total bytes of lists over all layers and lengths
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.integer]
 
 
 class Lists(NamedTuple):
@@ -55,6 +58,17 @@ class Tiles(NamedTuple):
     seen: Tensor | None  # (H, P, P) bool, or (B, H, P, P)
     rows: Tensor | None  # (N,) float32, for queries
     columns: Tensor | None  # (N,) float32, for keys
+    keys: Tensor | None = None  # (M,) int32 positions of the keys; None: all keys in order
+
+
+class Parts(NamedTuple):
+    """Tensors that describe a pattern of long sequences to kernels, on one device; their size is linear in
+    the length. Tiles are the pattern's blocks."""
+
+    full_queries: Tensor  # (F,) int64 positions of queries that attend to every key
+    global_keys: Tensor  # (G,) int64 positions of keys that every query attends to; causal: every later one
+    far: Tiles  # of all queries and the global keys
+    near: Tiles  # of the other queries and keys
 
 
 KEPT_TILES: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
@@ -126,11 +140,12 @@ def mask_function(
     tiles: Tiles, ends: Tensor, causal: bool
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Mask of scores in partial tiles, by batch row, head, query and key; `ends` is (B,)."""
-    places, seen = tiles.places, tiles.seen
+    places, seen, keys = tiles.places, tiles.seen, tiles.keys
 
     def mask(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         # A true query of a causal sequence never meets padding.
-        counts = key <= query if causal else key < ends[row]
+        place = key if keys is None else keys[key]
+        counts = place <= query if causal else place < ends[row]
         if places is not None and seen is not None:
             pair = head, places[query], places[key]
             counts = counts & (seen[row, *pair] if seen.dim() == 4 else seen[pair])
@@ -225,6 +240,78 @@ def _listed(mask: Bools, device: torch.device) -> Lists:
     ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
     counted, listed = (copied(torch.from_numpy(x)[None], device) for x in (counts, ids))
     return Lists(counted, listed)
+
+
+def make_parts(call: Call, size: int, gradients: bool) -> Parts:
+    """Return the parts of a call whose sequences have the same number of blocks, of `size` tokens each, and
+    neither extra global tokens nor HuggingFace arithmetic; arguments otherwise as for `make_tiles`."""
+    ends = max(call.lengths), min(call.lengths)
+    return _make_parts(call.pattern, *ends, call.q.shape[1], call.layer, gradients, call.q.device)
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
+def _make_parts(
+    pattern: Pattern,
+    longest: int,
+    shortest: int,
+    heads: int,
+    layer: int,
+    gradients: bool,
+    device: torch.device,
+) -> Parts:
+    size, blocks = pattern.block_size, pattern.blocks(longest)
+    everywhere, full = pattern.global_ids(blocks), pattern.full_rows(blocks)
+    keys = np.sort(pattern.key_blocks(blocks, heads, layer), axis=2)
+    head, row, _ = np.nonzero(keys >= 0)
+    near = np.stack([head, row, keys[keys >= 0]], axis=1)
+    near = near[~np.isin(near[:, 2], everywhere)]
+    row, rank = np.indices((blocks, len(everywhere))).reshape(2, -1)
+    far = np.stack([np.zeros_like(row), row, rank], axis=1)
+    if pattern.causal:
+        far = far[everywhere[rank] <= row]
+
+    def tiled(pairs: Ints, heads: int, columns: Ints) -> Tiles:
+        """Tiles of pairs (P, 3) of head, row and index of the column."""
+        key = columns[pairs[:, 2]]
+        masked = key == pairs[:, 1] if pattern.causal else (key + 1) * size > shortest
+        partial, full = pairs[masked], pairs[~masked]
+        shape, turned = (heads, blocks), (heads, len(columns))
+        return Tiles(
+            _short_lists(partial, shape, device),
+            _short_lists(full, shape, device),
+            _short_lists(partial[:, [0, 2, 1]], turned, device) if gradients else None,
+            _short_lists(full[:, [0, 2, 1]], turned, device) if gradients else None,
+            *(None, None, None, None),
+        )
+
+    def positions(blocks: Ints) -> npt.NDArray[np.int64]:
+        places = (blocks[:, None].astype(np.int64) * size + np.arange(size)).ravel()
+        return places[places < longest]
+
+    global_keys = positions(everywhere)
+    own = copied(torch.from_numpy(global_keys.astype(np.int32)), device)
+    return Parts(
+        copied(torch.from_numpy(positions(full)), device),
+        copied(torch.from_numpy(global_keys), device),
+        tiled(far, 1, everywhere)._replace(keys=own),
+        tiled(near, heads, np.arange(blocks)),
+    )
+
+
+def _short_lists(pairs: Ints, shape: tuple[int, int], device: torch.device) -> Lists:
+    """Lists of pairs (P, 3) of head, row and column, at most twice as long as the longest row needs."""
+    pairs = pairs[np.lexsort(pairs.T[::-1])]
+    heads, rows = shape
+    place = pairs[:, 0].astype(np.int64) * rows + pairs[:, 1]
+    counts = np.bincount(place, minlength=heads * rows)
+    rank = np.arange(len(pairs)) - (np.cumsum(counts) - counts)[place]
+    # One of few odd sizes: equal to no other size of a call by chance, and the same for most layers.
+    width = (1 << int(counts.max(initial=1) - 1).bit_length()) + 1
+    ids = np.zeros((heads * rows, width), dtype=np.int32)
+    ids[place, rank] = pairs[:, 2]
+    made = counts.reshape(1, heads, rows).astype(np.int32), ids.reshape(1, heads, rows, width)
+    return Lists(*(copied(torch.from_numpy(x), device) for x in made))
 
 
 def tile_bytes(tiles: Tiles) -> int:

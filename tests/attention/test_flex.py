@@ -1,6 +1,7 @@
 """FlexAttention's lists against the pattern by token, what the route refuses, and its kernel on a CPU."""
 
 import inspect
+import itertools
 import logging
 import shutil
 from dataclasses import replace
@@ -17,7 +18,7 @@ from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import backends, bigbird_attention, flex, tiles
+from bigbird_dna.attention import backends, bigbird_attention, flex, flex_kernel, tiles
 from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from tests.attention.reference_implementations import Problem, inputs, problems, value_and_gradients
@@ -122,6 +123,10 @@ def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(tiles.KEPT_TILES) == 2
 
 
+SHARED = {"V100": 96 << 10, "A100": 163 << 10, "H100": 227 << 10}
+"""Bytes of shared memory per block, from NVIDIA's tables of compute capabilities 7.0, 8.0 and 9.0."""
+
+
 @pytest.mark.parametrize("size", [1, 4, 16, 32, 48, 64, 84, 96, 128, 192, 256])
 @pytest.mark.parametrize("extra", [0, 64, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -130,12 +135,31 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     pattern = Pattern(size, num_global_tokens=extra)
     for recipe in flex.possible_recipes(pattern, "cuda", True):
         assert recipe.size % 16 == 0
-        options = flex.kernel_options(recipe.size, dtype)
-        sides = [value for name, value in options.items() if "BLOCK" in name]
-        assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
-        assert sides or recipe.size % 128 == 0
+        for width, shared in itertools.product((16, 64, 128, 256), SHARED.values()):
+            build = flex_kernel.kernel_build(recipe.size, width, dtype, shared)
+            options = flex_kernel.kernel_options(build, dtype)
+            sides = [value for name, value in options.items() if "BLOCK" in name]
+            assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
+            assert sides or recipe.size % 128 == 0
     assert len(flex.possible_recipes(pattern, "cuda", False)) == 1
     assert flex.possible_recipes(replace(pattern, num_global_tokens=0), "cpu", False)[0].size == size
+
+
+@pytest.mark.parametrize("gpu", SHARED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
+def test_tiles_fit_the_shared_memory(gpu: str, dtype: torch.dtype, width: int) -> None:
+    """A query tile and its keys and values in every stage, with the larger of the alternatives that fit."""
+    options = flex_kernel.kernel_options(flex_kernel.kernel_build(64, width, dtype, SHARED[gpu]), dtype)
+
+    def bytes_of(side: int, stages: int) -> int:
+        return (1 + 2 * stages) * side * width * dtype.itemsize
+
+    side, stages = options["fwd_BLOCK_M"], options.get("fwd_num_stages", 3)
+    assert bytes_of(side, stages) < SHARED[gpu]
+    assert (side, stages) == (64, 3) or 2 * bytes_of(side, stages) > SHARED[gpu] / 2
+    if (width, dtype) == (64, torch.bfloat16):
+        assert "fwd_num_stages" not in options, "the measured kernels are torch's default"
 
 
 def test_without_a_compiler_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +197,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
     """torch takes sizes that are equal at compilation for equal for ever."""
     pattern, one_row = Pattern(block, num_global_tokens=extra), rows == "one row"
     asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row, by_row=rows == "by row")
-    lengths = flex.trial_lengths(flex.Recipe(size, False), asked, tokens)
+    lengths = flex.trial_lengths(flex_kernel.Recipe(size, False), asked, tokens)
     assert len({pattern.blocks(length) for length in lengths}) == (2 if rows == "by row" else 1)
     assert (len(lengths) == 1) == one_row
     if tokens >= extra + max(8 * block, 160 + block):
@@ -197,7 +221,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
 def test_a_trial_finds_faults(
     monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, rows: str
 ) -> None:
-    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
         if fault == "raises":
             raise ValueError("\nno kernel\nand more")
         if fault == "gradient":
@@ -207,7 +231,7 @@ def test_a_trial_finds_faults(
 
     monkeypatch.setattr(flex, "run", run)
     asked = kind(one_row=rows == "one_row", by_row=rows == "by_row")
-    found = flex.find_failure(flex.Recipe(8, False), asked, 8)
+    found = flex.find_failure(flex_kernel.Recipe(8, False), asked, 8)
     assert found is None if reason is None else found is not None and reason in found
 
 
@@ -216,12 +240,12 @@ def test_a_trial_that_fails_leaves_no_lines_in_the_log(
 ) -> None:
     """torch logs hundreds of them for a kernel that cannot be compiled."""
 
-    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
         logging.getLogger("torch.new").warning("no kernel")
         raise ValueError
 
     monkeypatch.setattr(flex, "run", run)
-    assert flex.find_failure(flex.Recipe(8, False), kind(), 8) is not None
+    assert flex.find_failure(flex_kernel.Recipe(8, False), kind(), 8) is not None
     assert not caplog.records
     logging.getLogger("torch.new").warning("afterwards")
     assert len(caplog.records) == 1
@@ -234,14 +258,14 @@ def test_torch_may_compile_a_graph_for_every_kind_of_call(monkeypatch: pytest.Mo
     monkeypatch.setattr(inspect, "signature", lambda _: older)
     monkeypatch.setattr(torch, "compile", lambda model, **options: given.update(options))
     with limits.patch(recompile_limit=8):
-        flex.compiled_attention.__wrapped__(False)
-        assert given == {"dynamic": True, "fullgraph": True} and limits.recompile_limit == flex.GRAPHS
+        flex_kernel.compiled_attention.__wrapped__(print, False)
+        assert given == {"dynamic": True, "fullgraph": True} and limits.recompile_limit == flex_kernel.GRAPHS
 
 
 def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
         seen.append(call.lengths)
         return torch.cat([dense_attention(call.take([row])) for row in range(len(call.lengths))])
 
@@ -250,16 +274,16 @@ def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pyt
         seen.clear()
         # Two rows whose lengths are a block apart, each long enough for the linear reference.
         monkeypatch.setattr(flex, "DENSE_TOKENS", 400)
-        assert flex.find_failure(flex.Recipe(8, False), kind(by_row=by_row), 500) is None
+        assert flex.find_failure(flex_kernel.Recipe(8, False), kind(by_row=by_row), 500) is None
         long, short = seen
         assert 500 <= max(long) < 520 and max(short) < 200
         assert len({-(-length // 8) for length in long}) == 1 + by_row
     monkeypatch.setattr(flex, "TRIAL_TOKENS", 450)
-    assert flex.find_failure(flex.Recipe(8, False), kind(), 10**6) is None
+    assert flex.find_failure(flex_kernel.Recipe(8, False), kind(), 10**6) is None
     assert max(map(max, seen)) < 520
 
 
-def exactly(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+def exactly(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
     """As the kernel does, whatever autocast says."""
     with torch.autocast("cpu", enabled=False):
         return dense_attention(call)
@@ -269,7 +293,7 @@ def test_a_trial_knows_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16 dense attention would be off by more than a kernel in float32 may be."""
     monkeypatch.setattr(flex, "run", exactly)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert flex.find_failure(flex.Recipe(8, False), kind(), 8) is None
+        assert flex.find_failure(flex_kernel.Recipe(8, False), kind(), 8) is None
 
 
 def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +303,7 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.
     x = torch.randn(3, requires_grad=True)
 
     def layer(x: Tensor) -> Tensor:
-        assert isinstance(flex.find_recipe(kind(), 8), flex.Recipe)
+        assert isinstance(flex.find_recipe(kind(), 8), flex_kernel.Recipe)
         return x.sin().exp()
 
     checkpoint(layer, x, use_reentrant=False).sum().backward()
@@ -288,7 +312,7 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.
 
 
 def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipes = (flex.Recipe(64, False), flex.Recipe(64, True), flex.Recipe(128, False))
+    recipes = (flex_kernel.Recipe(64, False), flex_kernel.Recipe(64, True), flex_kernel.Recipe(128, False))
     faults = dict(zip(recipes, ["a", None, "c"], strict=True))
     monkeypatch.setattr(flex, "possible_recipes", lambda *_: recipes)
     monkeypatch.setattr(flex, "find_failure", lambda recipe, *_: faults[recipe])
@@ -334,7 +358,7 @@ def test_rows_of_all_lengths_are_one_call(monkeypatch: pytest.MonkeyPatch, by_ro
 
 def test_lists_by_row_that_would_fill_the_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex, "cpu_refusal", lambda *_: None)
-    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(64, False))
+    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex_kernel.Recipe(64, False))
     for rows, fits in ((300, True), (400, False)):
         q = torch.zeros(()).expand(rows, 12, 4096, 1)
         assert flex.serves_by_row(RouteRequest(q, GENOMICS, gradients=True)) == fits
