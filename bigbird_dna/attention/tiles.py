@@ -13,7 +13,7 @@ tiles x tiles integers each, because some rows of tiles see every tile and some 
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -271,19 +271,17 @@ def _make_parts(
     if pattern.causal:
         far = far[everywhere[rank] <= row]
 
-    def tiled(pairs: Ints, heads: int, columns: Ints) -> Tiles:
-        """Tiles of pairs (P, 3) of head, row and index of the column."""
+    def tiled(pairs: Ints, heads: int, columns: Ints, widths: tuple[int | None, int | None]) -> Tiles:
+        """Tiles of pairs (P, 3) of head, row and index of the column; lists of `widths`, or as needed."""
         key = columns[pairs[:, 2]]
         masked = key == pairs[:, 1] if pattern.causal else (key + 1) * size > shortest
-        partial, full = pairs[masked], pairs[~masked]
-        shape, turned = (heads, blocks), (heads, len(columns))
-        return Tiles(
-            _short_lists(partial, shape, device),
-            _short_lists(full, shape, device),
-            _short_lists(partial[:, [0, 2, 1]], turned, device) if gradients else None,
-            _short_lists(full[:, [0, 2, 1]], turned, device) if gradients else None,
-            *(None, None, None, None),
-        )
+        both = pairs[masked], pairs[~masked]
+        queries: tuple[Lists | None, Lists | None] = None, None
+        if gradients:
+            reverse = [of[:, [0, 2, 1]] for of in both]
+            queries = _short_lists(reverse, (heads, len(columns)), widths[1], device)
+        keys = _short_lists(both, (heads, blocks), widths[0], device)
+        return Tiles(*keys, *queries, None, None, None, None)
 
     def positions(blocks: Ints) -> npt.NDArray[np.int64]:
         places = (blocks[:, None].astype(np.int64) * size + np.arange(size)).ravel()
@@ -294,24 +292,34 @@ def _make_parts(
     return Parts(
         copied(torch.from_numpy(positions(full)), device),
         copied(torch.from_numpy(global_keys), device),
-        tiled(far, 1, everywhere)._replace(keys=own),
-        tiled(near, heads, np.arange(blocks)),
+        tiled(far, 1, everywhere, (len(everywhere) + 1, blocks + 1))._replace(keys=own),
+        tiled(near, heads, np.arange(blocks), (None, None)),
     )
 
 
-def _short_lists(pairs: Ints, shape: tuple[int, int], device: torch.device) -> Lists:
-    """Lists of pairs (P, 3) of head, row and column, at most twice as long as the longest row needs."""
-    pairs = pairs[np.lexsort(pairs.T[::-1])]
+def _short_lists(
+    both: Sequence[Ints], shape: tuple[int, int], width: int | None, device: torch.device
+) -> tuple[Lists, Lists]:
+    """Lists of pairs (P, 3) of head, row and column, once for partial and once for full tiles.
+
+    torch would compile a kernel again for sizes that become equal, or are no longer equal. The usual width is
+    one of few odd numbers, the same for both lists and most layers, and by chance equal to no other size.
+    """
     heads, rows = shape
-    place = pairs[:, 0].astype(np.int64) * rows + pairs[:, 1]
-    counts = np.bincount(place, minlength=heads * rows)
-    rank = np.arange(len(pairs)) - (np.cumsum(counts) - counts)[place]
-    # One of few odd sizes: equal to no other size of a call by chance, and the same for most layers.
-    width = (1 << int(counts.max(initial=1) - 1).bit_length()) + 1
-    ids = np.zeros((heads * rows, width), dtype=np.int32)
-    ids[place, rank] = pairs[:, 2]
-    made = counts.reshape(1, heads, rows).astype(np.int32), ids.reshape(1, heads, rows, width)
-    return Lists(*(copied(torch.from_numpy(x), device) for x in made))
+    places = [of[:, 0].astype(np.int64) * rows + of[:, 1] for of in both]
+    counts = [np.bincount(place, minlength=heads * rows) for place in places]
+    if width is None:
+        most = max(int(count.max(initial=0)) for count in counts)
+        width = (1 << max(most - 1, 2).bit_length()) + 1
+    made = []
+    for of, place, count in zip(both, places, counts, strict=True):
+        order = np.lexsort((of[:, 2], place))
+        rank = np.arange(len(of)) - (np.cumsum(count) - count)[place[order]]
+        ids = np.zeros((heads * rows, width), dtype=np.int32)
+        ids[place[order], rank] = of[order, 2]
+        arrays = count.reshape(1, heads, rows).astype(np.int32), ids.reshape(1, heads, rows, width)
+        made.append(Lists(*(copied(torch.from_numpy(x), device) for x in arrays)))
+    return made[0], made[1]
 
 
 def tile_bytes(tiles: Tiles) -> int:
