@@ -20,7 +20,7 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps benchmark-gpu fuzz lint lint-types lint-style clean
+.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu fuzz lint lint-types lint-style clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
 	@echo "make test-mps   the same on an Apple GPU"
+	@echo "make test-triton  the attention kernels of an NVIDIA GPU, interpreted on the CPU and compiled; 1 GB"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
@@ -89,6 +90,11 @@ test-slow: $(INSTALLED)
 # Without root or apt-get its tests are skipped, and say why. CLUSTER names some of them.
 test-cluster: $(INSTALLED)
 	$(BIN)/python -m pytest -m cluster -rs $(CLUSTER)
+
+# Triton is no requirement on machines without a GPU: it stays outside .venv. It takes 1 GB.
+test-triton: $(INSTALLED)
+	@test -d build/triton || $(INSTALL) --no-deps --target build/triton triton==3.9.0
+	PYTHONPATH=build/triton $(BIN)/python -m pytest -m triton -rs tests/attention/test_triton.py
 
 # Skipped without a GPU. Most of the time is compilation.
 test-gpu: $(INSTALLED)

@@ -212,8 +212,9 @@ def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...
 
     All but the first have the maximum length; the first has one block fewer if each row has its own graph.
     """
-    fixed = (kind.heads, kind.width)
-    rows = 1 if kind.one_row else next(n for n in (2, 3, 4) if n not in fixed)
+    global_blocks = (kind.pattern.global_blocks,) if kind.parts else ()  # a size of lists
+    fixed = (kind.heads, kind.width, *global_blocks)
+    rows = 1 if kind.one_row else next(n for n in (2, 3, 4, 5) if n not in fixed)
     # Some torch versions compile a separate kernel for fewer than 128 queries.
     size, extra = kind.pattern.block_size, kind.pattern.num_global_tokens
     blocks = max(8, 160 // size, (tokens - extra) // size)

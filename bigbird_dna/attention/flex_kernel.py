@@ -53,11 +53,11 @@ def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
     with torch.autocast(q.device.type, enabled=False), torch.set_grad_enabled(gradients):
         if recipe.parts:
             parts = make_parts(call, recipe.size, gradients)
-            joined = compiled_attention(_attend_in_parts, recipe.search)
+            joined = compiled_attention(attend_in_parts, recipe.search)
             out = with_full_queries(joined(q, k, v, parts, ends, *form), q, k, v, parts, call.lengths)
         else:
             tiles = make_tiles(call, recipe.size, gradients)
-            out = compiled_attention(_attend, recipe.search)(q, k, v, tiles, ends, *form)
+            out = compiled_attention(attend_at_once, recipe.search)(q, k, v, tiles, ends, *form)
     return call.uncut(out)
 
 
@@ -91,14 +91,16 @@ def compiled_attention(attend: Callable[..., Tensor], search: bool) -> Callable[
     return torch.compile(attend, **options)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool) -> Tensor:
+def attend_at_once(
+    q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool
+) -> Tensor:
     """The function to compile."""
     out = _over_tiles(q, k, v, tiles, ends, build, causal)
     assert isinstance(out, Tensor)
     return out
 
 
-def _attend_in_parts(
+def attend_in_parts(
     q: Tensor, k: Tensor, v: Tensor, parts: Parts, ends: Tensor, build: str, causal: bool
 ) -> Tensor:
     """The function to compile for long sequences, (B, H, N, K); queries that attend to every key excepted."""

@@ -17,7 +17,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigbird_dna.attention import flex, native, tiles
+from bigbird_dna.attention import flex, flex_kernel, native, tiles
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
@@ -416,8 +416,8 @@ def test_no_step_waits_for_the_device_by_the_route_of_gpus(
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
     monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(4, False))
-    monkeypatch.setattr(flex, "compiled_attention", lambda _: kernel)
+    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex_kernel.Recipe(4, False))
+    monkeypatch.setattr(flex_kernel, "compiled_attention", lambda *_: kernel)
     assert_no_wait(*promoters())
     rows = [len(made.full.counts) for made in made_tiles]
     # Two steps of two micro-batches; of five rows one is so short that it needs no lists.
