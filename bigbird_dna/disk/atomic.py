@@ -3,6 +3,8 @@
 Files are written to temporary directories that are removed after use, or by the next run if their process was
 killed. The names of these directories contain the machine, the process, and the start time of the process.
 Directories of dead processes are removed. Those of other machines are kept because their state is unknown.
+
+A result that has its final name is on disk, so that no crash of a machine or of a shared disk loses it.
 """
 
 import errno
@@ -128,6 +130,10 @@ def _place() -> str:
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+# File systems that do not support fsync, or not of directories; directories that may not be read.
+_NO_SYNC = frozenset(
+    {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM}
+)
 _PROBE_BYTES = 1 << 18
 # Values in memory take about twenty times the bytes of their JSON text.
 _LARGEST_JSON = 1 << 25
@@ -158,8 +164,43 @@ def make_parent(path: Path) -> None:
         missing = [one for one in path.parents if not one.exists()]
         _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
         path.parent.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            sync(one.parent)
     except OSError as error:
         raise UsageError(f"{path}: cannot write the file: {error.strerror}") from None
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or directory that is complete; when this returns, `target` is on disk.
+
+    The content is on disk before the rename: otherwise a crash could leave an empty file of the final name.
+    """
+    sync_content(source)
+    source.replace(target)
+    sync(target.parent)
+
+
+def sync_content(path: Path) -> None:
+    """Wait until a file, or a directory with all its files, is on disk."""
+    for found, _, names in os.walk(path):
+        for name in names:
+            sync(Path(found, name))
+        sync(Path(found))
+    if not path.is_dir():
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a directory's list of names, is on disk, where supported."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 @contextmanager
@@ -173,7 +214,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     with _beside(path) as directory, full_disk_reported(path, directory):
         temporary = directory / path.name
         yield temporary
-        temporary.replace(path)
+        move(temporary, path)
 
 
 @contextmanager

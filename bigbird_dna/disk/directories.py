@@ -20,9 +20,12 @@ from bigbird_dna.disk.atomic import (
     full_disk_reported,
     make_parent,
     make_scratch,
+    move,
     read_json,
     scratch_directory,
     sweep,
+    sync,
+    sync_content,
 )
 from bigbird_dna.errors import DataError, UsageError
 
@@ -105,7 +108,7 @@ def _move_into(path: Path, temporary: Path) -> None:
     _write_marker(path, known | {name: [*known.get(name, []), *new[name]] for name in names})
     for name in names:
         make_parent(path / name)
-        (temporary / name).replace(path / name)
+        move(temporary / name, path / name)
     _write_marker(path, known | new)
 
 
@@ -179,22 +182,24 @@ def _write_marker(directory: Path, files: Mapping[str, list[str]]) -> None:
     with scratch_directory(directory) as scratch:
         temporary = scratch / MARKER
         temporary.write_text(text + "\n")
-        temporary.replace(directory / MARKER)
+        move(temporary, directory / MARKER)
 
 
 def _replace(path: Path, temporary: Path) -> None:
     """Replace `path` by a directory; the old content is moved and then removed."""
     if not path.exists():
-        temporary.rename(path)
+        move(temporary, path)
         return
     check_directory(path)
+    sync_content(temporary)
     if _exchange(temporary, path):
         outgoing = temporary
+        sync(path.parent)
     else:
         # If the file system cannot exchange directories, `path` is missing for a moment.
         outgoing = make_scratch(path.parent) / path.name
         path.rename(outgoing)
-        temporary.rename(path)
+        move(temporary, path)
     if _foreign(outgoing, contents=False):
         # A file was added at the last moment: keep the old directory under a visible name.
         outgoing.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))

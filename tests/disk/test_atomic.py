@@ -78,6 +78,83 @@ def test_htslib_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is synchronized and renamed, in order, by the last part of its path."""
+    done: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(handle: int) -> None:
+        done.append(("fsync", Path(f"/proc/self/fd/{handle}").readlink().name))
+        fsync(handle)
+
+    def record_replace(source: Path, target: Path) -> None:
+        done.append(("replace", Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    return done
+
+
+def test_what_has_its_name_is_on_disk(tmp_path: Path, disk: list[tuple[str, str]]) -> None:
+    """First the content, then the name; a new directory is on disk under its own name as well."""
+    with atomic_path(tmp_path / "runs/first/state.pt") as temporary:
+        temporary.write_text("weights")
+    made = [("fsync", "runs"), ("fsync", tmp_path.name)]
+    assert disk == [*made, ("fsync", "state.pt"), ("replace", "state.pt"), ("fsync", "first")]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_what_replaces_a_directory_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: list[tuple[str, str]], exchanges: bool
+) -> None:
+    named: list[int] = []
+
+    def rename(*words: Any) -> int:
+        named.append(len(disk))
+        return 0 if exchanges else -1
+
+    monkeypatch.setattr(directories.ctypes, "CDLL", lambda _: Mock(renameat2=rename))
+    target = tmp_path / "model"
+    for _ in range(2):
+        disk.clear()
+        with atomic_directory(target) as temporary:
+            (temporary / "inner").mkdir()
+            for name in ("weights", "inner/config"):
+                (temporary / name).write_text(name)
+        when = named[-1] if named and exchanges else disk.index(("replace", "model"))
+        before, after = disk[:when], disk[when:]
+        assert {("fsync", name) for name in ("weights", "config", "inner", MARKER, "incoming")} <= {*before}
+        assert ("fsync", tmp_path.name) in after and ("fsync", tmp_path.name) not in before
+    assert len(named) == 1
+
+
+def test_files_that_go_into_a_directory_are_on_disk(tmp_path: Path, disk: list[tuple[str, str]]) -> None:
+    """Each before it has its name, and the names between both lists of them."""
+    add(tmp_path / "report", a="1", b="2")
+    lists = [place for place, one in enumerate(disk) if one == ("replace", MARKER)]
+    between = disk[lists[0] + 1 : lists[1]]
+    files = [[("fsync", name), ("replace", name), ("fsync", "report")] for name in ("a", "b")]
+    assert [one for one in between if one != ("fsync", MARKER)] == [("fsync", "report"), *files[0], *files[1]]
+
+
+@pytest.mark.parametrize("code", ["EINVAL", "ENOTSUP", "EIO"])
+def test_a_file_system_without_synchronization_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """A failure is an error, since the result may be lost."""
+    number = getattr(errno, code)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
+    if code == "EIO":
+        with fails(DataError, tmp_path / "a"):
+            write_json(tmp_path / "a", 1)
+    else:
+        write_json(tmp_path / "a", 1)
+        write(tmp_path / "model", a="a")
+        assert content(tmp_path) == {"a": "1\n", "model/a": "a"}
+
+
 def test_directories_that_nothing_was_written_to_are_removed_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "before").mkdir()
     code = (

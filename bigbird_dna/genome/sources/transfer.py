@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum, write_json
+from bigbird_dna.disk.atomic import checksum, move, write_json
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, one_line, refused
@@ -251,7 +251,7 @@ class Part:
             os.fsync(self._descriptor)
             if not _is_at(self.path, self._descriptor):
                 raise DataError(f"{self.path}: the file was removed or replaced while it was written")
-            self.path.replace(output)
+            move(self.path, output)
         self.marks.unlink(missing_ok=True)
 
     @contextmanager
