@@ -5,7 +5,6 @@ process ends for any reason. Inside a scheduler job, GPUs are leased only among 
 because schedulers number the GPUs of every job from 0.
 """
 
-import fcntl
 import os
 import re
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import UsageError, shortened
 
 SHARED = "BIGBIRD_DNA_CARDS"
@@ -27,6 +27,7 @@ PAUSE = 5.0  # seconds between attempts to find a free GPU
 TOGETHER = 60.0
 _PERMITTED = 0o666
 _REMINDED = 3600.0
+_SAME = "another job may use the same GPU"
 
 
 @dataclass
@@ -105,16 +106,12 @@ def _locked(name: str) -> bool:
     path = _lock_path(name)
     try:
         handle = _opened(path)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            os.close(handle)
-            raise
-    except BlockingIOError:
-        return False
     except OSError as error:
-        log(f"warning: {path}: cannot be locked ({error.strerror}): another job may use the same GPU")
+        log(f"warning: {path}: cannot be locked ({error.strerror}): {_SAME}")
         return True
+    if not lock_file(handle, path, _SAME):
+        os.close(handle)
+        return False
     _lease.handle = handle
     text = f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
     with suppress(OSError):  # full disk, or file of another user: the lock works without this text

@@ -5,7 +5,6 @@ listed, or have changed since, are foreign and are neither replaced nor removed.
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import secrets
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import (
     checksum,
     full_disk_reported,
@@ -27,6 +27,7 @@ from bigbird_dna.disk.atomic import (
     sync,
     sync_content,
 )
+from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import DataError, UsageError
 
 MARKER = ".bigbird-dna.json"
@@ -34,6 +35,7 @@ MARKER = ".bigbird-dna.json"
 _OF_SNAKEMAKE = ".snakemake_timestamp"
 _AT_WORKING_DIRECTORY = -100
 _EXCHANGE = 2
+LOCK_SECONDS = 60.0  # moving files takes seconds
 
 
 def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
@@ -221,11 +223,12 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let only one process at a time write the marker, if the file system supports locks."""
+    """Let only one process at a time write the marker, as far as `lock_file` can."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        if not lock_file(handle, path, seconds=LOCK_SECONDS):
+            # Then the list of files may lack some, which a later run does not replace.
+            log(f"warning: {path} is still locked by another process; its files are written all the same")
         yield
     finally:
         os.close(handle)

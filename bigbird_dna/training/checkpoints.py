@@ -1,10 +1,10 @@
 """Checkpoints of a running training: written atomically, found again by configuration and data."""
 
-import fcntl
 import hashlib
 import json
 import math
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, make_parent, read_json, write_json
+from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError, shortened
 from bigbird_dna.training.checkpoint_file import (
     HostCopy,
@@ -29,6 +30,7 @@ from bigbird_dna.training.checkpoint_file import (
 from bigbird_dna.training.log import LOG, Progress
 
 _ATTEMPTS = 100
+FAILED_SECONDS = 150.0  # a server gives up the locks of a machine that failed after about 90
 Computed = str | int
 Keep = Literal["last", "best"]
 _MOST_STEPS = 2**53  # above this, Adam's floating-point step count skips integers
@@ -293,22 +295,23 @@ class Lock:
         """Take the lock until `release` or exit; `ModelError` names the process that holds it, running
         `what`.
 
+        The lock of another machine is waited for, since it remains for a while if that machine has failed.
         If the file system does not support locks, this is logged and no process is excluded.
         """
         for _ in range(_ATTEMPTS):
             handle = self._opened()
             if handle is None:
                 continue
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
+            holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
+            machine = re.match(r"process \d+ on (\S+) since ", holder)
+            elsewhere = machine is not None and machine[1] != socket.gethostname()
+            seconds = FAILED_SECONDS if elsewhere else 0.0
+            if not lock_file(handle, self.path, f"{what} may run twice", seconds):
                 os.close(handle)
+                gone = f", or delete {self.path} if that machine has failed" if elsewhere else ""
                 raise ModelError(
-                    f"{self.path.parent}: {what} is already running ({holder}). Wait until it ends"
-                ) from None
-            except OSError as error:
-                log(f"warning: {self.path}: cannot be locked ({error.strerror}): {what} may run twice")
+                    f"{self.path.parent}: {what} is already running ({holder}). Wait until it ends{gone}"
+                )
             if self._is_there(handle):
                 self._handle = handle
                 since = time.strftime("%Y-%m-%d %H:%M:%S%z")

@@ -1,5 +1,6 @@
 """What stands around a download: other processes, signals, the disk, files of others; proxies, TLS, FTP."""
 
+import fcntl
 import json
 import os
 import resource
@@ -20,7 +21,6 @@ from unittest.mock import Mock
 import pytest
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sources import transfer as part_module
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
 from bigbird_dna.genome.sources.inputs import Source
@@ -190,7 +190,7 @@ def test_a_part_that_got_its_name_before_it_was_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened, and then renamed by the process that had it: a result now, to be left as it is."""
-    output, lock = tmp_path / "out", part_module.fcntl.flock
+    output, lock = tmp_path / "out", fcntl.flock
     (tmp_path / f"out{SUFFIX}").write_bytes(CONTENT)
 
     def late(descriptor: int, operation: int) -> None:
@@ -198,7 +198,7 @@ def test_a_part_that_got_its_name_before_it_was_locked(
             (tmp_path / f"out{SUFFIX}").replace(output)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(part_module.fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     with open_part(output, "one") as part:
         part.clear()
         part.write(b"other")
@@ -210,7 +210,7 @@ def test_file_systems_without_locks(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refuse = Mock(side_effect=OSError(38, "Function not implemented"))
-    monkeypatch.setattr(part_module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert fetched(tmp_path / "out", LIMITS) == CONTENT
     message(capsys.readouterr().err)
 

@@ -5,7 +5,6 @@ The bytes are kept when a download is interrupted. Only one process at a time wr
 
 import email.utils
 import errno
-import fcntl
 import json
 import os
 import re
@@ -19,9 +18,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum, move, write_json
 from bigbird_dna.disk.compression import open_bytes
+from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, one_line, refused
 
@@ -305,14 +304,8 @@ def _lock(path: Path) -> int:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UsageError(f"{path}: not written by an earlier fetch; move it away")
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DataError(
-                    f"{path}: another process is fetching this file; wait until it is done"
-                ) from None
-            except OSError as error:
-                log(f"{path}: cannot lock it ({error.strerror}); do not fetch it twice at the same time")
+            if not lock_file(descriptor, path, "do not fetch it twice at the same time"):
+                raise DataError(f"{path}: another process is fetching this file; wait until it is done")
             if _is_at(path, descriptor):
                 return descriptor
             os.close(descriptor)
