@@ -17,6 +17,8 @@ from bigbird_dna.attention.backends import (
     bigbird_attention,
     choose_route,
     full_attention,
+    report_route,
+    required_backend,
     routes_logged,
 )
 from bigbird_dna.attention.call import RelativeKeys, label_count
@@ -36,6 +38,8 @@ __all__ = [
     "choose_route",
     "full_attention",
     "label_count",
+    "report_route",
+    "required_backend",
     "routes_logged",
 ]
 

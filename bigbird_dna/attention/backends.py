@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -32,6 +33,8 @@ from bigbird_dna.attention.call import (
 )
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.console import log as log_line
+from bigbird_dna.errors import UsageError, check_choice
 
 # Axes: B batch, H heads, L tokens, K head width.
 
@@ -77,6 +80,56 @@ def routes_logged(log: LogChoice) -> Iterator[None]:
         yield
     finally:
         _log.reset(token)
+
+
+_TODO = {
+    "flex": "use an NVIDIA GPU in which check-gpu finds no fault",
+    "native": "use --device cpu, and a C++ compiler if no compiled kernel is installed",
+    "blocked": "set encoder.attention_backend: blocked in a training, or leave the option out",
+    "dense": "set encoder.attention_backend: dense in a training, or leave the option out",
+}
+BACKENDS = tuple(_TODO)
+"""Routes that can be required: those that serve any block pattern."""
+
+
+@dataclass
+class _Required:
+    """The route that this process requires, if any, and whether a route was reported since."""
+
+    route: str | None = None
+    reported: bool = False
+
+
+_required = _Required()
+
+
+@contextmanager
+def required_backend(route: str) -> Iterator[None]:
+    """Let attention with another route fail in the context, in all threads: `UsageError`, before its work.
+
+    "full" and "masked" fulfill every requirement: where they are selected, no route is faster.
+    """
+    check_choice("--require-backend", route, BACKENDS)
+    before = _required.route, _required.reported
+    _required.route, _required.reported = route, False
+    try:
+        yield
+        if not _required.reported:
+            text = "no attention with a block pattern was computed, so no backend was used"
+            log_line(f"warning: --require-backend {route}: {text}")
+    finally:
+        _required.route, _required.reported = before
+
+
+def report_route(choice: Choice) -> None:
+    """Pass a choice to `routes_logged`; `UsageError` if `required_backend` excludes it."""
+    wanted, _required.reported = _required.route, True
+    if wanted is not None and choice.route not in (wanted, "full", "masked"):
+        reason = choice.reason if choice.gave_way else f"{choice.route} is {choice.reason}"
+        text = f"attention would use {choice.route}, because {reason}; {_TODO[wanted]}"
+        raise UsageError(f"--require-backend {wanted}: {text}")
+    if (log := _log.get()) is not None:
+        log(choice)
 
 
 def bigbird_attention(
@@ -136,10 +189,9 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     choose = _chooser(request, route)
     graphs = [tokens if pattern.huggingface else length for length in call.lengths]
     choices = {graph: choose(graph) for graph in dict.fromkeys(graphs)}
-    log = None if torch.compiler.is_compiling() else _log.get()
-    if log is not None:
+    if not torch.compiler.is_compiling():
         for choice in dict.fromkeys(choices.values()):
-            log(choice)
+            report_route(choice)
     groups: dict[tuple[str, int], list[int]] = {}
     for row, graph in enumerate(graphs):
         chosen = choices[graph].route

@@ -1,5 +1,6 @@
 """Commands that measure the similarity of held-out windows to training windows, and metrics by similarity."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -14,6 +15,23 @@ BIN_WINDOW = option(
 )
 BOUNDS = option("", "S,S,…", "Boundaries of similarity strata, rising.", "0.3,0.5,0.8", "--similarity-bins")
 TABLE = output(..., "FILE", "Table to write (TSV).")
+
+
+def files_of_sets(option: str, values: Sequence[str], default: str = "") -> dict[str, dict[str, Path]]:
+    """Return the files of an option's `SET/NAME=FILE` values by negative set and predictor, in order.
+
+    `SET=FILE` has the predictor `default`, if there is one. `UsageError` as in `options.named_files`.
+    """
+    sets: dict[str, dict[str, Path]] = {}
+    for name, path in opt.named_files(option, values).items():
+        negative_set, _, predictor = name.partition("/")
+        predictor = predictor or default
+        if not (negative_set and predictor):
+            raise UsageError(f"{option} {name}={path}: expected SET/NAME=FILE")
+        if predictor in sets.setdefault(negative_set, {}):
+            raise UsageError(f"{option}: {predictor!r} of {negative_set!r} is given twice")
+        sets[negative_set][predictor] = path
+    return sets
 
 
 @runs("reporting.promoter_check.check_promoters", report=lambda conclusions, _: conclusions, say=typer.echo)
@@ -142,7 +160,7 @@ def report_promoter_similarity(
     """
     from bigbird_dna.reporting.similarity import promoter_similarity_report
 
-    sets = opt.files_of_sets("--predictions", predictions)
+    sets = files_of_sets("--predictions", predictions)
     table = promoter_similarity_report(
         sets, opt.named_files("--nearest", nearest), output, bounds=_bounds(bounds)
     )

@@ -77,23 +77,6 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     return named
 
 
-def files_of_sets(option: str, values: Sequence[str], default: str = "") -> dict[str, dict[str, Path]]:
-    """Return the files of an option's `SET/NAME=FILE` values by negative set and predictor, in order.
-
-    `SET=FILE` has the predictor `default`, if there is one. `UsageError` as in `named_files`.
-    """
-    sets: dict[str, dict[str, Path]] = {}
-    for name, path in named_files(option, values).items():
-        negative_set, _, predictor = name.partition("/")
-        predictor = predictor or default
-        if not (negative_set and predictor):
-            raise UsageError(f"{option} {name}={path}: expected SET/NAME=FILE")
-        if predictor in sets.setdefault(negative_set, {}):
-            raise UsageError(f"{option}: {predictor!r} of {negative_set!r} is given twice")
-        sets[negative_set][predictor] = path
-    return sets
-
-
 def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig, RunPaths]":
     """Return the configuration of a run with its overrides, and the paths of its files."""
     from bigbird_dna.config import load_config
@@ -107,6 +90,9 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
 
 
 DEVICE = option("auto", "auto|cpu|cuda|mps", "Device on which the model runs.")
+REQUIRE_BACKEND = option(
+    None, "flex|native|blocked|dense", "Fail if attention would use another backend.", "any"
+)
 THREADS = option(None, None, "Number of CPU cores; affects speed only.", "all", "--threads")
 
 
@@ -370,8 +356,22 @@ def _function(path: str) -> Any:
 
 
 def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
+    """The command with these parameters; one that runs a model can require an attention backend."""
+    if {"device", "threads"} <= {one.name for one in parameters}:
+        parameters = [*parameters, _parameter("require_backend", str | None, REQUIRE_BACKEND)]
+        command = _requiring(command)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(command).update(__signature__=Signature(parameters))
+    return command
+
+
+def _requiring(inner: Command) -> Command:
+    @wraps(inner)
+    def command(*, require_backend: str | None = None, **given: Any) -> None:
+        backends = import_module("bigbird_dna.attention") if require_backend else None
+        with backends.required_backend(require_backend) if backends else nullcontext():
+            inner(**given)
+
     return command
 
 

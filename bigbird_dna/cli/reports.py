@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.homology import files_of_sets
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import command_line
@@ -133,7 +134,7 @@ def report_promoters(
     if not predictions:
         raise UsageError("evaluate promoters needs --predictions NAME=FILE for at least one negative set")
     files = opt.named_files("--predictions", predictions)
-    others = opt.files_of_sets("--promoter-baseline", baselines or (), KMER)
+    others = files_of_sets("--promoter-baseline", baselines or (), KMER)
     for name, found in others.items():
         for baseline in found:
             check_choice(f"--promoter-baseline {name}/{baseline}: baseline", baseline, PROMOTER_BASELINES)

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import PATTERN_ATTENTIONS, PatternAttention, RelativeKeys, label_count
+from bigbird_dna.attention import (
+    PATTERN_ATTENTIONS,
+    Choice,
+    PatternAttention,
+    RelativeKeys,
+    label_count,
+    report_route,
+)
 from bigbird_dna.attention.call import copied, token_owners
 from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.attention.recompute import both_times
@@ -45,6 +52,7 @@ from bigbird_dna.model.kernels import (
 )
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
 
+_PACKED = Choice("native", "fastest on a cpu")
 # Computations of a layer before and after attention: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
 Compiled = tuple[Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]]
@@ -307,6 +315,7 @@ class Encoder(nn.Module):
         if visit is not None:
             visit(self._finished(x)[:, extra:])
         elif packed is not None and packed.take(x, lengths):
+            report_route(_PACKED)
             x = packed.run(x, turns)
             return HiddenStates(x[:, :extra], x[:, extra:])
         if self.norm is not None and self.config.reversible:

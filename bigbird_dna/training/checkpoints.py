@@ -277,7 +277,7 @@ def _progress(values: Any) -> Progress:
     for name, kind in types.items():
         if (
             type(values[name]) is not kind
-            or not math.isfinite(values[name])
+            or (kind is not str and not math.isfinite(values[name]))
             or (kind is int and values[name] < 0)
         ):
             raise UnusableCheckpoint(f"progress: {name} has an invalid value")

@@ -48,7 +48,7 @@ class Progress:
     """Progress of a training: completed steps, tokens seen, and sums for the next log line.
 
     `skipped` steps changed no weights because their loss or gradient was not finite; the last
-    `skipped_in_row` were such steps.
+    `skipped_in_row` were such steps. `backends` are the attention routes that ran, separated by blanks.
     """
 
     step: int = 0
@@ -57,6 +57,11 @@ class Progress:
     loss_steps: int = 0
     skipped: int = 0
     skipped_in_row: int = 0
+    backends: str = ""
+
+    def add_backend(self, route: str) -> None:
+        """Add an attention route."""
+        self.backends = " ".join(sorted({*self.backends.split(), route}))
 
 
 class TrainingLog:
@@ -226,9 +231,12 @@ RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see ma
 
 
 @contextmanager
-def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> Iterator[None]:
+def chosen_kernels(
+    network: nn.Module, config: TrainingConfig, world: World, progress: Progress | None = None
+) -> Iterator[None]:
     """Log on the first process, once each, the attention routes used in the context, with the reason.
 
+    `progress` records their names.
     With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it cannot, or attention on a
     GPU would use a slower route without `allow_slow_attention`.
     """
@@ -239,6 +247,8 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
                 f"attention would use the slower route {choice.route}, because {choice.reason}; to allow "
                 "this, set allow_slow_attention: true in this training's section"
             )
+        if progress is not None:
+            progress.add_backend(choice.route)
         if world.is_first:
             log(str(choice))
 

@@ -206,7 +206,7 @@ def train_network(
     steps = _Steps(network, optimizer, objective, config, store, world, progress, record, cast, progress.step)
 
     begin = progress.step
-    with store.written(), Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
+    with store.written(), Stopping(world.ends) as stopping, chosen_kernels(network, config, world, progress):
         for step, batches in prefetched(objective, config, world, begin):
             if step == begin and record:
                 log_duration(network, batches, config.steps - begin, world)

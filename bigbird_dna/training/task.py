@@ -168,10 +168,11 @@ class ModelTask(Task[nn.Module, M]):
         calibration: Calibration | None = None,
         profile: TrainingProfile | None = None,
     ) -> None:
-        """Write the model with its training log; `calibration` enables calibrated probabilities, `profile`
-        the warning for dissimilar inputs."""
+        """Write the model with its training log, and the attention backends that ran; `calibration` enables
+        calibrated probabilities, `profile` the warning for dissimilar inputs."""
         self.write_more(directory, trained)
         files, made = {LOG: trained.log}, self.model(trained)
+        provenance = {**provenance, "attention_backends": trained.progress.backends.split()}
         write_model(directory, made, provenance, metrics, files, calibration=calibration, profile=profile)
 
 

@@ -102,7 +102,7 @@ def test_a_command_declares_arguments_of_its_function(command: click.Command) ->
     module, name = command.callback.work
     known = inspect.signature(getattr(import_module(module), name)).parameters
     declared = {one.name: one.default for one in command.params if one.name not in ("help", "overrides")}
-    assert {*declared} - {*known} <= {"threads"}
+    assert {*declared} - {*known} <= {"threads", "require_backend"}
     assert {key for key, one in known.items() if one.default is one.empty} <= {*declared}
     for key, value in declared.items():
         if value not in (None, []) and known[key].default is not inspect.Parameter.empty:
@@ -119,7 +119,13 @@ def test_options_of_one_name_mean_one_thing() -> None:
     `--tracks` chooses tracks; of `auc-report` it is short for `--track-table`. `--layer` is a number, or
     of `embed` a word for several.
     """
-    shared = {"--device": set(), "--threads": set(), "--max-n": set(), "--batch-size": set()}
+    shared = {
+        "--device": set(),
+        "--threads": set(),
+        "--require-backend": set(),
+        "--max-n": set(),
+        "--batch-size": set(),
+    }
     kinds: dict[str, set[str]] = {}
     for name, command in ALL:
         for parameter in command.params:

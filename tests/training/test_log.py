@@ -194,6 +194,17 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
 
 
 @pytest.mark.usefixtures("without_kernel")
+def test_the_backends_of_a_training_are_recorded_also_those_before_an_interruption(tmp_path: Path) -> None:
+    def backends(steps: int, route: str) -> str:
+        network = Encoder(ENCODER.model_copy(update={"attention_backend": route}))
+        config = TrainingConfig(steps=steps, batch_size=6)
+        return train_network(network, Rows(), config, CheckpointStore(tmp_path, {"a": 1}), ALONE).backends
+
+    assert backends(2, "dense") == "dense"
+    assert backends(4, "auto") == "blocked dense masked"
+
+
+@pytest.mark.usefixtures("without_kernel")
 def test_on_a_gpu_it_is_refused_unless_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
