@@ -90,9 +90,7 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
 
 
 DEVICE = option("auto", "auto|cpu|cuda|mps", "Device on which the model runs.")
-REQUIRE_BACKEND = option(
-    None, "flex|native|blocked|dense", "Fail if attention would use another backend.", "any"
-)
+REQUIRE_BACKEND = option(None, "flex|native|blocked|dense", "Fail if attention uses another backend.", "any")
 THREADS = option(None, None, "Number of CPU cores; affects speed only.", "all", "--threads")
 
 
@@ -102,9 +100,10 @@ def batch_size(default: int) -> Any:
 
 
 PRECISION = option(
-    "float32",
-    "float32|bfloat16|float16",
-    "Floating-point format of the model. bfloat16 and float16 (GPU only) are faster on GPUs and less exact.",
+    "auto",
+    "auto|float32|bfloat16|float16",
+    "Floating-point format of the model; auto: bfloat16 on GPUs that support it, except for variants, calls "
+    "and embeddings, else float32. bfloat16 and float16 (GPU only) are faster on GPUs and less exact.",
 )
 OVERRIDES = option(
     None, "KEY=VALUE", "Override a key of CONFIG, such as encoder.layers=4; repeatable.", "", "--set"

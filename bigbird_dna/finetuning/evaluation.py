@@ -32,7 +32,7 @@ from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.ensemble import networks_alone
-from bigbird_dna.model.inference import choose_device, inference
+from bigbird_dna.model.inference import choose_device, inference, supported_precision
 from bigbird_dna.model.settings import KMER_WINDOW
 from bigbird_dna.training.initialization import model_files
 
@@ -191,7 +191,7 @@ def evaluate_models(
     labels: Path | None = None,
     network_alone: bool = False,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 16,
     device: str = "auto",
 ) -> None:
@@ -203,7 +203,9 @@ def evaluate_models(
     before prediction starts.
     """
     check_at_least_one({"batch_size": batch_size})
-    computing = inference(precision, choose_device(device))
+    place = choose_device(device)
+    precision = supported_precision(precision, place)
+    computing = inference(precision, place)
     part = find_shard(shard, output)
     if part is not None and labels is not None:
         raise UsageError(f"--shard {part}: labels are written only without --shard, for all bins at once")

@@ -85,6 +85,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+NO_BFLOAT16 = "this GPU does not support it (its compute capability is below 8.0)"
 AHEAD_OF = ("cuda",)
 """Devices that compute while the CPU is idle; on a CPU, all cores are busy with rows."""
 
@@ -93,14 +94,14 @@ _computing: ContextVar[torch.dtype] = ContextVar("_computing", default=torch.flo
 
 @contextmanager
 def inference(precision: str, device: torch.device) -> Iterator[None]:
-    """Predict in this precision within the context, and log each attention route on a GPU once.
+    """Predict in this precision within the context, and on a GPU log it and each attention route once.
 
     bfloat16 and float16 use torch's autocast: products and attention use the narrow type, sums and
-    normalization float32. `UsageError`: unknown precision, or not supported on this device.
+    normalization float32. `UsageError` as in `supported_precision`.
     """
-    check_choice("precision", precision, PRECISIONS)
-    if precision == "float16" and device.type == "cpu":
-        raise UsageError("precision float16: supported on GPUs only; on a CPU use float32 or bfloat16")
+    precision = supported_precision(precision, device)
+    if device.type != "cpu":
+        log(f"precision: {precision}")
 
     def hear(choice: Choice) -> None:
         if device.type != "cpu":
@@ -114,9 +115,25 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
         _computing.reset(token)
 
 
-def precision_option(precision: str) -> dict[str, object | None]:
-    """The option recorded in a result's command; None for the default."""
-    return {"--precision": None if precision == "float32" else precision}
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device is an NVIDIA GPU with bfloat16 instructions: compute capability 8.0 or later."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def supported_precision(precision: str, device: torch.device, narrow: bool = True) -> str:
+    """A precision of predictions on a device; `auto` is bfloat16 if it `has_bfloat16` and results may be
+    `narrow`, else float32.
+
+    `UsageError`: unknown precision, or not supported on this device.
+    """
+    check_choice("precision", precision, ("auto", *PRECISIONS))
+    if precision == "auto":
+        return "bfloat16" if narrow and has_bfloat16(device) else "float32"
+    if precision == "float16" and device.type == "cpu":
+        raise UsageError("precision float16: supported on GPUs only; on a CPU use float32 or bfloat16")
+    if precision == "bfloat16" and device.type == "cuda" and not has_bfloat16(device):
+        raise UsageError(f"precision bfloat16: {NO_BFLOAT16}; use float32 or float16")
+    return precision
 
 
 def narrowed(device: torch.device) -> Callable[[], Any]:

@@ -89,7 +89,7 @@ def call_promoters(
     contigs: Sequence[str] | str = (),
     max_n: float = 0.25,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -200,6 +200,7 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
     """Calls along the records of a FASTA file; see `call_promoters`."""
 
     kind = "calls"
+    narrow = False
     command = "call-promoters"
     formats = CALL_FORMATS
     default_format = "bed"

@@ -86,7 +86,7 @@ def embed(
     layer: EmbeddingLayer | None = None,
     format: str | None = None,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -229,6 +229,7 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
     """Sequences of a FASTA file or table, or regions of a BED file; see `embed`."""
 
     kind = "embedded sequences"
+    narrow = False
     command = "embed"
     formats = EMBEDDING_FORMATS
     default_format = "parquet"

@@ -74,7 +74,7 @@ def score_promoters(
     calibrated: bool = False,
     prior: float | None = None,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -111,7 +111,9 @@ def score_promoters(
         of the shard, with any extension. None: the complete scan.
     precision
         Number format of the computation: float32, bfloat16, or float16 (GPUs). The last two are faster on
-        devices that support them, but less exact; the output records the precision.
+        devices that support them, but less exact; the output records them. "auto": bfloat16 on GPUs that
+        support it, else float32. The scores of variants, calls and embeddings are then float32 on all
+        devices, since rounding would be large compared with their differences.
     batch_size, device, threads
         Windows per batch; auto, cpu, cuda or mps; CPU threads. These affect speed and memory only.
 

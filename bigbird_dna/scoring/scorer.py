@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
@@ -39,7 +40,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, precision_option
+from bigbird_dna.model.inference import choose_device, cpu_threads, inference, supported_precision
 from bigbird_dna.model.model import LoadedModel, finish_of, training_profile_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
@@ -137,7 +138,8 @@ class Target(NamedTuple):
     output: Path | None
     format: str
     shard: Shard | None
-    precision: str
+    precision: str | None = None
+    """As stated in the result's command; None: float32, which is also the default on this device."""
 
     @property
     def is_live(self) -> bool:
@@ -154,6 +156,8 @@ class Scorer(ABC, Generic[M, Row]):
     command: ClassVar[str]
     formats: ClassVar[Formats]
     default_format: ClassVar[str] = "tsv"
+    narrow: ClassVar[bool] = True
+    """Whether the precision on GPUs is bfloat16 by default: not of small differences between predictions."""
     writers: ClassVar[Mapping[str, Writer[Any]]]
     files: ClassVar[Sequence[str]]
     """Fields with additional input files; the output must not be one of them, nor be inside one."""
@@ -208,7 +212,7 @@ class Scorer(ABC, Generic[M, Row]):
         self, model: M, target: Target, options: Mapping[str, object | None], **flags: bool
     ) -> dict[str, str]:
         """Return the provenance of a result; `options` and `flags` of the command affect the result."""
-        options = {**options, **precision_option(target.precision)}
+        options = {**options, "--precision": target.precision}
         given = {"--calibrated": self.calibrated, **{f"--{name}": flag for name, flag in flags.items()}}
         line = command_line(self.command, [stored_name(model.path), self.source], options, given)
         return provenance(model.sha256, line)
@@ -254,12 +258,16 @@ def write_scores(
     part = find_shard(shard, path)
     format = format or format_for(None if part else path, scorer.formats, scorer.default_format)
     check_choice("format", format, scorer.formats)
-    target = Target(path, format, part, precision)
+    target = Target(path, format, part)
     scorer.check(target)
-    check_choice("precision", precision, PRECISIONS)
+    supported_precision(precision, torch.device("meta"))  # an unknown one; before a GPU is waited for
     if part is None:
         check_format(format, scorer.formats, path)
-    computing = inference(precision, choose_device(device))
+    place = choose_device(device)
+    precision, usual = (supported_precision(one, place, scorer.narrow) for one in (precision, "auto"))
+    if (precision, usual) != ("float32", "float32"):
+        target = target._replace(precision=precision)
+    computing = inference(precision, place)
     model, predict = scorer.load(batch_size=batch_size, device=device)
     with cpu_threads(threads), computing, scorer.open(model, target) as job:
         if part is None or path is None:

@@ -66,7 +66,7 @@ def score_sequences(
     pad: bool = False,
     max_n: float = 0.25,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,

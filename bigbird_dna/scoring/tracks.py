@@ -137,7 +137,7 @@ def predict_tracks(
     max_n: float = 0.25,
     calibrated: bool = False,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 16,
     device: str = "auto",
     threads: int | None = None,

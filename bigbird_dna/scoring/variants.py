@@ -99,7 +99,7 @@ def score_variants(
     calibrated: bool = False,
     prior: float | None = None,
     shard: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -184,6 +184,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     """Records of a VCF; see `score_variants`. Shards contain the lines of the result."""
 
     kind = "effects of variants"
+    narrow = False
     command = "score-variants"
     formats = VARIANT_FORMATS
     default_format = "vcf"

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigbird_dna.errors import BigBirdDnaError, UsageError, error_text
-from bigbird_dna.model.inference import choose_device
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, UsageError, error_text
+from bigbird_dna.model.inference import NO_BFLOAT16, choose_device, has_bfloat16
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -39,11 +39,16 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
 
 def chosen_precision(device: torch.device, precision: Precision) -> Precision:
-    """The precision for `auto` on a device: bfloat16 if natively supported, else float32."""
+    """The precision of a training on a device; `auto` is bfloat16 if natively supported, else float32.
+
+    `ConfigError`: bfloat16 on a GPU that does not support it.
+    """
+    if precision == "bfloat16" and device.type == "cuda" and not has_bfloat16(device):
+        raise ConfigError(f"precision: bfloat16: {NO_BFLOAT16}; set precision: float32 in its section")
     if precision != "auto":
         return precision
     if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        native = has_bfloat16(device)
     elif device.type == "mps":
         native = False  # not all Apple GPUs and systems support it
     else:

@@ -14,14 +14,22 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.model import inference as own
 from bigbird_dna.model.batching import in_calls, run_rows
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
-from bigbird_dna.model.inference import PRECISIONS, ahead, cpu_threads, inference, prepared
+from bigbird_dna.model.inference import (
+    PRECISIONS,
+    ahead,
+    cpu_threads,
+    inference,
+    prepared,
+    supported_precision,
+)
 from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
+from bigbird_dna.training.distributed import chosen_precision
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
@@ -165,6 +173,35 @@ def test_precisions_that_cannot_be_had_are_refused() -> None:
     for name in ("float8", "float16"):
         with fails(UsageError, name), inference(name, CPU):
             pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "native", "usual"),
+    [
+        ("cpu", True, "float32"),
+        ("mps", True, "float32"),
+        ("cuda", True, "bfloat16"),
+        ("cuda", False, "float32"),
+    ],
+)
+def test_the_usual_precision_is_that_of_the_device(
+    kind: str, native: bool, usual: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bfloat16 only where a GPU has it; what a GPU lacks is refused, also by trainings."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    device = torch.device(kind)
+    assert supported_precision("auto", device) == usual
+    assert supported_precision("auto", device, narrow=False) == "float32"
+    assert supported_precision("float32", device) == chosen_precision(device, "float32") == "float32"
+    if kind == "cuda":
+        assert chosen_precision(device, "auto") == usual
+    if (kind, native) != ("cuda", False):
+        assert supported_precision("bfloat16", device) == chosen_precision(device, "bfloat16") == "bfloat16"
+        return
+    with fails(UsageError, "bfloat16", "float32"):
+        supported_precision("bfloat16", device)
+    with fails(ConfigError, "precision: float32"):
+        chosen_precision(device, "bfloat16")
 
 
 def test_on_another_device_routes_are_said_once(

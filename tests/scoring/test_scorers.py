@@ -21,6 +21,7 @@ from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.sequence import centered_tiles, count_tiles
+from bigbird_dna.model import inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.scan import count_windows, scan_promoters
 from tests.cli.command import Result, Run, refused
@@ -316,6 +317,20 @@ def test_precision_is_part_of_a_job_and_stated(run: Run, home: Path, tmp_path: P
         words = [*CASES["scan"].words(home), "--shard", f"{number}/2", "-o", path, "--device", "cpu"]
         assert run(*words, *more).code == 0
     refused(run("merge-shards", *shards, "-o", tmp_path / "x.tsv"), 1, shards[1])
+
+
+def test_where_a_gpu_has_bfloat16_it_is_the_default_unless_rounding_would_matter(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a CPU in its place. Where float32 is not the default, an output states it, to be repeatable."""
+    monkeypatch.setattr(inference, "has_bfloat16", lambda device: True)
+    for case in CASES.values():
+        words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
+        plain, narrow, wide = (
+            run(*words, *more).out for more in ((), ("--precision", "bfloat16"), ("--precision", "float32"))
+        )
+        assert ("--precision float32" in wide) == (case.command in ("score-promoters", "predict-tracks"))
+        assert plain == (narrow if "--precision float32" in wide else wide)
 
 
 def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None:
