@@ -42,6 +42,13 @@ class _Lease:
 _lease = _Lease()
 
 
+def keep_kernels(directory: str | Path | None) -> None:
+    """Let torch keep the kernels that it compiles in a directory; values of the environment are kept."""
+    if directory is not None:
+        for key, name in (("TORCHINDUCTOR_CACHE_DIR", "torch"), ("TRITON_CACHE_DIR", "triton")):
+            os.environ.setdefault(key, str(Path(directory).absolute() / name))
+
+
 def available_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

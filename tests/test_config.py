@@ -278,7 +278,7 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
     changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
     readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
     # The page of a run shows nothing of targets of their own, or of models with a page of their own.
-    apart = ("results", "data_dir", "long_range_arena", "byte_lm")
+    apart = ("results", "data_dir", "kernel_cache", "long_range_arena", "byte_lm")
     shown = set() if key in apart or key.startswith("sequences.") else {"report"}
     assert changed == (readers[0] if readers else set()) | shown
 
@@ -321,7 +321,8 @@ def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     expected = {
-        "": "results data_dir num_gpus simulation.megabases splits.similarity_strata pretraining_study",
+        "": "results data_dir kernel_cache num_gpus simulation.megabases splits.similarity_strata "
+        "pretraining_study",
         "promoters.": "source sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",

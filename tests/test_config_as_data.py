@@ -226,7 +226,7 @@ FILE_NAMES = (
     *("s3://bucket/x", "data:x", "x" * 256, "é" * 128, "x/" * 1501),
 )
 FILES = (
-    *("results", "data_dir", "genome.reference", "promoters.source", "promoters.chain"),
+    *("results", "data_dir", "kernel_cache", "genome.reference", "promoters.source", "promoters.chain"),
     *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
 )
 CONTIG_NAMES = ("", "-", "--help", "a b", "a\u00a0b", "`a`")

@@ -1,5 +1,6 @@
 """Commands on one machine run on different GPUs; in place of GPUs there are numbers of them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import typer.main
+import yaml
 
 from bigbird_dna import gpus
 from bigbird_dna.errors import UsageError
@@ -262,3 +264,45 @@ def test_a_command_asked_for_a_missing_apple_gpu_writes_nothing(
     result = run("score-promoters", "yeast-promoters", example, "--device", "mps", "-o", output)
     assert result.code == 2 and not output.exists()
     message(result.err, "mps")
+
+
+KERNELS = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
+
+
+@pytest.mark.parametrize("own", [{}, {"TRITON_CACHE_DIR": "mine"}], ids=str)
+def test_kernels_are_kept_in_the_configured_directory_unless_the_environment_names_one(
+    own: dict[str, str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {key: str(tmp_path / "kernels" / name) for key, name in KERNELS.items()} | own
+    for key in KERNELS:
+        monkeypatch.setenv(key, own.get(key, ""))
+        if key not in own:
+            monkeypatch.delenv(key)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text("kernel_cache: kernels\n")
+    assert run("pretrain", "run.yaml", "--device", "cpu").code == 1, "there are no tokens"
+    assert {key: os.environ[key] for key in KERNELS} == expected
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    choose_device("cuda")
+    assert {key: os.environ[key] for key in KERNELS} == expected
+
+
+def test_jobs_of_a_workflow_keep_kernels_in_the_configured_directory(tmp_path: Path) -> None:
+    values = yaml.safe_load((REPOSITORY / "workflow/config/demo.yaml").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | {"kernel_cache": "kernels"}))
+    (tmp_path / "Snakefile").write_text(
+        f"""
+import json
+rule show:
+    output: "shown.txt"
+    shell: "printenv {" ".join(KERNELS)} > {{output}}"
+module main:
+    snakefile: {str(REPOSITORY / "workflow/Snakefile")!r}
+    config: json.load(open("config.json"))
+use rule * from main as main_*
+"""
+    )
+    done = snakemake(tmp_path, "show", snakefile=tmp_path / "Snakefile")
+    assert done.code == 0, done.err
+    shown = (tmp_path / "shown.txt").read_text().split()
+    assert shown == [str(tmp_path / "kernels" / name) for name in KERNELS.values()]

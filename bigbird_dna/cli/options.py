@@ -20,7 +20,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
-from bigbird_dna.gpus import available_cores
+from bigbird_dna.gpus import available_cores, keep_kernels
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -82,6 +82,7 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
     from bigbird_dna.config import load_config
 
     settings = load_config(config, overrides or ())
+    keep_kernels(settings.kernel_cache)
     if settings.pretraining.start_from is not None:
         from bigbird_dna.huggingface.starting import with_start
 

@@ -38,6 +38,9 @@ class Config(Section):
 
     results: DirectoryName = field("results/demo", "directory of all outputs")
     data_dir: FileName | None = field(None, "directory searched for source files before downloading")
+    kernel_cache: DirectoryName | None = field(
+        None, "directory for kernels compiled for GPUs, shared by all nodes; none: the user's cache"
+    )
     num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
     seed: int = field(1, "random seed of simulation, documents and negatives", ge=0, lt=2**32)
     simulation: SimulationConfig = SimulationConfig()

@@ -18,7 +18,7 @@ from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_p
 from bigbird_dna.console import log
 from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
-from bigbird_dna.gpus import acquire_gpu, available_cores
+from bigbird_dna.gpus import acquire_gpu, available_cores, keep_kernels
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.mechanism import goes_by_pattern
 
@@ -53,7 +53,8 @@ def _share_compiled_kernels(processes: int) -> None:
     """Let torch keep kernels in this user's cache, and compile with this process's part of the CPU cores.
 
     By default every job on another node compiles for minutes, and each process on a node starts a compiler
-    per core. Values of the environment are kept, and torch's own directories where the cache cannot be used.
+    per core. Values of the environment and of the key `kernel_cache` are kept, and torch's own directories
+    where the cache cannot be used.
     """
     cache = cache_directory()
     try:
@@ -63,9 +64,7 @@ def _share_compiled_kernels(processes: int) -> None:
         usable = False
     cores = max(1, min(MOST_COMPILERS, available_cores() // processes))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cores))
-    for key, name in (("TORCHINDUCTOR_CACHE_DIR", "torch"), ("TRITON_CACHE_DIR", "triton")):
-        if usable:
-            os.environ.setdefault(key, str(cache / name))
+    keep_kernels(cache if usable else None)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from bigbird_dna.config import (
 from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs, labeled_role, sequence_role
+from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.papers.experiments.experiment import find_experiment, plan
 from bigbird_dna.reporting.run_page import PARTS
@@ -61,6 +62,8 @@ except BigBirdDnaError as error:
     # An exception of Snakemake would add a traceback of the Snakefile to this line.
     sys.exit(f"bigbird-dna: error: {error}")
 
+# Jobs inherit it.
+keep_kernels(CONFIG.kernel_cache)
 PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SEQUENCES = CONFIG.promoters.sequences
