@@ -92,8 +92,8 @@ def check_gpu(
 
     The checks: PyTorch's build, the driver, number and architecture of the GPUs, free memory, and a C
     compiler for Triton. Then the configuration's network is trained for four steps with random tokens, by a
-    process per GPU. Prints speed, memory, and the expected time of all steps. Each fault is one sentence
-    with what to do. With --device cpu nothing is checked.
+    process per GPU. Prints speed, memory, the expected time of all steps, and the least grad_accumulation
+    that would fit. Each fault is one sentence with what to do. With --device cpu nothing is checked.
 
     Example: bigbird-dna check-gpu workflow/config/grch37.yaml --count 8
     """

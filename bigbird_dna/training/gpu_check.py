@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +30,14 @@ from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.gpu_time import GPUS, GpuPlan, plan
-from bigbird_dna.training.log import begin_memory_peak, memory_peak
+from bigbird_dna.training.log import available_memory, begin_memory_peak, memory_peak
 from bigbird_dna.training.loop import Batch, Objective, train_network
 from bigbird_dna.training.memory import planned_encoder, window_tokens
 
+MEASURED = ("cuda",)  # devices whose memory is measured
 STEPS = 4  # the first compiles, and is not timed
 MASKED = 0.15
+FILLED = 0.9  # fraction of a GPU's free memory that a suggested micro-batch takes
 LONGEST = 1800.0  # seconds until processes that train together must have finished
 LEAST_CAPABILITY, BFLOAT16_CAPABILITY = (7, 0), (8, 0)  # of FlexAttention's kernels
 COMPILERS = ("gcc", "clang", "cc")
@@ -214,9 +216,54 @@ def check_training(config: Config, count: int, device: str) -> GpuCheck:
         if ended.returncode or not result.exists():
             return GpuCheck("training", "", f"{STEPS} steps of {name} failed: {_reason(ended.stderr)}")
         measured = json.loads(result.read_text())
+    return described(name, measured)
+
+
+def described(name: str, measured: dict[str, Any]) -> GpuCheck:
+    """The check of a training, given its name and the results of `Measurement`."""
     speed, hours = measured["tokens_per_second"], measured["hours"]
     memory = f", {measured['peak'] / 1e9:.1f} GB per process" if measured["peak"] else ""
-    return GpuCheck("training", f"{name}: {speed:,.0f} tokens/s{memory}; all steps take {hours:,.1f} hours")
+    text = f"{name}: {speed:,.0f} tokens/s{memory}; all steps take {hours:,.1f} hours"
+    if measured["fits"]:
+        parts, inputs, needed = measured["fits"]
+        key = "pretraining" if name == "pretraining" else f"{name}.training"
+        free = measured["free"] / 1e9
+        text += f"; {key}.grad_accumulation: {parts} would fit ({inputs} sequences at a time, about "
+        text += f"{needed / 1e9:.1f} of {free:.1f} GB)"
+    return GpuCheck("training", text)
+
+
+class FittingParts(NamedTuple):
+    """The least number of micro-batches that fits, its sequences, and the bytes that these take."""
+
+    parts: int
+    sequences: int
+    needed: float
+
+
+def fitting_parts(rows: int, parts: int, measure: Callable[[int], float], free: float) -> FittingParts | None:
+    """Find the least number of micro-batches into which the `rows` sequences of a process can be divided.
+
+    `measure` returns the peak memory of a training for a number of sequences per micro-batch. It is called
+    for the configured `parts` and for half as many sequences, or for one and two, if two fit for certain.
+    Memory beyond is extrapolated. None: nothing fits, or memory does not grow between the two.
+    """
+    many = -(-rows // parts)
+    few = many // 2
+    if not few:
+        if rows < 2 or 2 * measure(1) > free:
+            return None
+        few, many = 1, 2
+    low, high = measure(few), measure(many)
+    each = (high - low) / (many - few)
+    if each <= 0:
+        return None
+    fits = (
+        FittingParts(number, rows // number, high + each * (rows // number - many))
+        for number in range(1, rows + 1)
+        if rows % number == 0
+    )
+    return next((one for one in fits if one.needed <= FILLED * free), None)
 
 
 def _reason(errors: str) -> str:
@@ -225,7 +272,7 @@ def _reason(errors: str) -> str:
     return shortened((of_error or lines or ["no message"])[0], 300)
 
 
-class _RandomTokens(Objective):
+class RandomTokensObjective(Objective):
     """Random tokens, some of which are predicted; the time at which each step begins."""
 
     def __init__(self, encoder: EncoderConfig, tokens: int) -> None:
@@ -258,25 +305,51 @@ class _Unsaved(CheckpointStore):
         pass
 
 
-def _measured(config: Config, here: World, directory: Path) -> dict[str, Any]:
-    _, training, tokens = _training(config)
-    changes: dict[str, Any] = {"steps": STEPS, "evaluate_every": STEPS}
-    encoder = planned_encoder(config)
-    torch.manual_seed(training.seed)
-    network = PretrainingNetwork(encoder, next_sentence=False)
-    objective = _RandomTokens(encoder, tokens)
-    begin_memory_peak(here.device)
-    store = _Unsaved(directory / f"checkpoints-{here.rank}", {}, {})
-    train_network(network, objective, training.model_copy(update=changes), store, here)
-    peak = memory_peak(here.device) if here.device.type == "cuda" else None
-    each = training.grad_accumulation  # micro-batches of a step, of which each is counted
-    seconds = (time.monotonic() - objective.begun[each]) / (STEPS - 1)
-    per_step = training.batch_size * tokens
-    return {
-        "tokens_per_second": per_step / seconds,
-        "hours": training.steps * seconds / 3600,
-        "peak": max(here.gather(peak or 0)),
-    }
+class Measurement:
+    """Trains the network of a configuration for a few steps, and measures its peak memory."""
+
+    def __init__(self, config: Config, here: World, directory: Path) -> None:
+        _, self.training, self.tokens = _training(config)
+        self.here, self.directory = here, directory
+        self.encoder = planned_encoder(config)
+        self.rows = -(-self.training.batch_size // here.size)  # sequences of a process
+        self._on_gpu = here.device.type in MEASURED
+        self.free = min(here.gather(available_memory(here.device) or 0)) if self._on_gpu else 0
+        torch.manual_seed(self.training.seed)
+        self._network = PretrainingNetwork(self.encoder, next_sentence=False)
+        self._peaks: dict[int, int] = {}
+
+    def train(self, batch_size: int) -> RandomTokensObjective:
+        """Train with a batch size; returns the times of the steps."""
+        objective = RandomTokensObjective(self.encoder, self.tokens)
+        changes = {"steps": STEPS, "evaluate_every": STEPS, "batch_size": batch_size}
+        store = _Unsaved(self.directory / f"checkpoints-{self.here.rank}-{batch_size}", {}, {})
+        begin_memory_peak(self.here.device)
+        train_network(self._network, objective, self.training.model_copy(update=changes), store, self.here)
+        peak = memory_peak(self.here.device) if self._on_gpu else None
+        sequences = -(-batch_size // (self.here.size * self.training.grad_accumulation))
+        self._peaks[sequences] = max(self.here.gather(peak or 0))
+        return objective
+
+    def peak(self, sequences: int) -> int:
+        """The largest peak of all processes for a number of sequences per micro-batch; 0 without a GPU."""
+        if sequences not in self._peaks:
+            self.train(sequences * self.here.size * self.training.grad_accumulation)
+        return self._peaks[sequences]
+
+    def results(self) -> dict[str, Any]:
+        """Speed, memory, and the micro-batches that would fit."""
+        training = self.training
+        begun = self.train(training.batch_size).begun
+        each = training.grad_accumulation  # micro-batches of a step, of which each is counted
+        seconds = (time.monotonic() - begun[each]) / (STEPS - 1)
+        return {
+            "tokens_per_second": training.batch_size * self.tokens / seconds,
+            "hours": training.steps * seconds / 3600,
+            "peak": self.peak(-(-self.rows // each)),
+            "fits": fitting_parts(self.rows, each, self.peak, self.free) if self._on_gpu else None,
+            "free": self.free,
+        }
 
 
 def main() -> None:
@@ -285,7 +358,7 @@ def main() -> None:
     try:
         with world(device) as here:
             given = parse_config(json.loads(Path(config).read_text()), config)
-            found = _measured(given, here, Path(result).parent)
+            found = Measurement(given, here, Path(result).parent).results()
             if here.is_first:
                 Path(result).write_text(json.dumps(found))
     except BigBirdDnaError as error:

@@ -7,10 +7,21 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.training import gpu_check
-from bigbird_dna.training.gpu_check import GpuCheck, check_gpu, check_training
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.gpu_check import (
+    FILLED,
+    GpuCheck,
+    Measurement,
+    check_gpu,
+    check_training,
+    described,
+    fitting_parts,
+)
 from bigbird_dna.training.gpu_time import GpuPlan, plan
 from tests.cli.command import Run, refused
 from tests.golden.messages import message
@@ -157,3 +168,58 @@ def test_the_command_ends_with_an_error_or_writes_what_it_found(
         refused(result._replace(out=""), 1, "PyTorch")
     assert run("check-gpu", tiny_config, "--device", "cpu", "-o", output).out.startswith("ok\tdevice\tcpu")
     assert output.read_text().startswith("device\tcpu")
+
+
+@given(
+    rows=st.integers(1, 96),
+    parts=st.integers(1, 96),
+    fixed=st.integers(0, 50),
+    each=st.integers(0, 20),
+    free=st.integers(1, 400),
+)
+def test_the_least_number_of_micro_batches_that_fits_is_found(
+    rows: int, parts: int, fixed: int, each: int, free: int
+) -> None:
+    """Nothing is measured that is larger than what is configured, unless it fits for certain."""
+    parts = min(rows, parts)
+    measured: list[int] = []
+
+    def peak(sequences: int) -> float:
+        measured.append(sequences)
+        return fixed + each * sequences
+
+    found = fitting_parts(rows, parts, peak, free)
+    configured = -(-rows // parts)
+    assert all(one <= configured or peak(one) <= free for one in [*measured])
+    if each == 0 or rows == 1 or (configured == 1 and 2 * (fixed + each) > free):
+        assert found is None
+        return
+    fit = [n for n in range(1, rows + 1) if rows % n == 0 and fixed + each * (rows // n) <= FILLED * free]
+    assert (found.parts if found else None) == (fit[0] if fit else None)
+    if found:
+        assert found.sequences * found.parts == rows
+        assert found.needed == pytest.approx(fixed + each * found.sequences)
+
+
+def test_memory_is_measured_with_two_sizes_of_micro_batches(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU in place of the GPU: trainings are real, and memory grows with the tokens of a micro-batch."""
+    config = load_config(tiny_config, ["pretraining.batch_size=8", "pretraining.grad_accumulation=2"])
+    largest: list[int] = []
+
+    class Objective(gpu_check.RandomTokensObjective):
+        def loss(self, network: Any, batch: Any, totals: dict[str, float]) -> Any:
+            largest[-1] = max(largest[-1], len(batch["ids"]))
+            return super().loss(network, batch, totals)
+
+    monkeypatch.setattr(gpu_check, "RandomTokensObjective", Objective)
+    monkeypatch.setattr(gpu_check, "MEASURED", ("cpu",))
+    monkeypatch.setattr(gpu_check, "available_memory", lambda _: 100 * GB)
+    monkeypatch.setattr(gpu_check, "begin_memory_peak", lambda _: largest.append(0))
+    monkeypatch.setattr(gpu_check, "memory_peak", lambda _: (10 + 10 * largest[-1]) * GB)
+    measured = Measurement(config, World(0, 1, torch.device("cpu")), tmp_path).results()
+    assert largest == [4, 2] and measured["peak"] == 50 * GB
+    assert measured["fits"] == (1, 8, 90 * GB) and measured["free"] == 100 * GB
+    check = described("pretraining", measured)
+    assert "pretraining.grad_accumulation: 1 would fit" in check.found
