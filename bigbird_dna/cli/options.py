@@ -146,7 +146,7 @@ PRIOR = option(
 SHARD = option(
     None,
     "K/N",
-    "Compute only shard K of N, into the file -o, of any extension, for merge-shards.",
+    "Compute only shard K of N, into the file or directory -o, of any extension, for merge-shards.",
     "the whole job",
     "--shard",
 )

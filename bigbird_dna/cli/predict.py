@@ -250,9 +250,9 @@ def merge_shards(
     """Merge the shards of a job run with --shard to the bytes that the whole job would have written.
 
     Shards are files of score-promoters, call-promoters, score-sequences, embed, predict-tracks,
-    score-variants, evaluate test-bins and prepare chromatin. The output has the format that the shards were
-    made for (their --format). Shards of different jobs (another model, reference, option or number of shards)
-    are an error, as are missing and repeated shards.
+    score-variants, evaluate test-bins and prepare chromatin, or directories of prepare tokens. The output has
+    the format that the shards were made for (their --format). Shards of different jobs (another model,
+    reference, option or number of shards) are an error, as are missing and repeated shards.
 
     Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
     """

@@ -283,6 +283,7 @@ def tokenize(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer: Path | None = opt.RUN_TOKENIZER,
+    shard: str | None = opt.SHARD,
     output: Path | None = output(None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens),
     workers: int | None = opt.THREADS,
     overrides: list[str] | None = opt.OVERRIDES,

@@ -55,16 +55,20 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 @contextmanager
-def atomic_directory(path: Path) -> Iterator[Path]:
+def atomic_directory(path: Path, checksums: Mapping[str, str] | None = None) -> Iterator[Path]:
     """Yield an empty directory that replaces `path` in one step if the block ends without an error.
 
-    Errors are those of `check_directory`, before the block and after it; nothing is then written.
+    The block may add the SHA-256 of large files to `checksums`, by path in the directory, which are then not
+    read again. Errors are those of `check_directory`, before the block and after it; nothing is then written.
     """
     path = Path(path)
     check_directory(path)
     with _incoming(path, path.parent) as temporary:
         yield temporary
-        _write_marker(temporary, {name: [checksum(temporary / name)] for name in _files(temporary)})
+        known = checksums or {}
+        _write_marker(
+            temporary, {name: [known.get(name) or checksum(temporary / name)] for name in _files(temporary)}
+        )
         _replace(path, temporary)
 
 

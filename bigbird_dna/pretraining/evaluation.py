@@ -1,10 +1,9 @@
 """Evaluation of a pretrained model and baselines on the same hidden tokens of held-out contigs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Self, overload
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,8 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.sampling import HeldOut, Tokens, document_bounds
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import Tokens, document_bounds
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
@@ -77,7 +77,7 @@ class EvaluatedTokens:
         }
         train = self.stores["train"]
         baselines = fit_language_baselines(
-            training_documents(train),
+            TrainingDocuments(train),
             documents[CHOSEN_ON],
             self.tokenizer,
             token_order=token_order,
@@ -147,10 +147,30 @@ def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
     )
 
 
-def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
-    """Return the documents of a store's first pass, on all its strands: later passes repeat the bases."""
-    bounds = document_bounds(store)[: store.info["first_documents"] + 1]
-    return [store.tokens[start:end] for start, end in pairwise(bounds.tolist())]
+class TrainingDocuments(Sequence[NDArray[np.integer]]):
+    """The documents of a store's first pass, on all its strands: later passes repeat the bases. Each is read
+    from the file when it is needed."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self.tokens = store.tokens
+        first = int(store.documents[store.info["first_documents"]])
+        self.bounds = document_bounds(store, int(store.sentences[first])).tolist()
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[NDArray[np.integer]]: ...
+
+    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        number = range(len(self))[number]
+        document: NDArray[np.integer] = self.tokens[self.bounds[number] : self.bounds[number + 1]]
+        return document
 
 
 ONE_AT_A_TIME_TOKENS = 500_000

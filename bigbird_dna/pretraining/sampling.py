@@ -1,23 +1,33 @@
-"""Pretraining inputs drawn from a token store, and the hidden tokens that all models are evaluated on."""
+"""Pretraining inputs drawn from a token store."""
 
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.nn import functional as F
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.resampling import BLOCK_BASES
-from bigbird_dna.model.batching import pad
-from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.shard import DocumentLengths
 
 Ids = NDArray[np.integer]
+
+
+class Values(Protocol):
+    """An array, or one in files, of which slices are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __array__(self, dtype: Any = None, /) -> Any: ...
+
+
+class Offsets(Values, Protocol):
+    """Ascending values that can be searched."""
+
+    def searchsorted(self, v: Any, side: Any = "left", /) -> Any: ...
 
 
 class Tokens(Protocol):
@@ -28,16 +38,20 @@ class Tokens(Protocol):
         """Path for error messages."""
 
     @property
-    def tokens(self) -> Ids:
+    def tokens(self) -> Values:
         """Token ids (N,)."""
 
     @property
-    def sentences(self) -> NDArray[np.integer]:
+    def sentences(self) -> Offsets:
         """Token offsets of the sentences' starts, and the end, (S + 1,)."""
 
     @property
-    def documents(self) -> NDArray[np.integer]:
+    def documents(self) -> Offsets:
         """Sentence offsets of the documents' starts, and the end, (D + 1,)."""
+
+    @property
+    def document_lengths(self) -> DocumentLengths:
+        """Number of documents of more than one token, and tokens of the longest."""
 
 
 class Example(NamedTuple):
@@ -62,20 +76,52 @@ def joined(tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = T
     return Example(row.astype(np.int32), len(a) + 2, follows)
 
 
+class _Places:
+    """Finds documents in a store by searching its offsets; nothing as long as the store is in memory.
+
+    `DataError` for an empty store.
+    """
+
+    def __init__(self, store: Tokens) -> None:
+        self.store, self.tokens = store, store.tokens
+        self.sentences, self.documents = store.sentences, store.documents
+        if not len(self.tokens):
+            raise _no_sentences(store)
+
+    def sentences_beside(self, sentence: int) -> tuple[int, int]:
+        """Return the range of the sentences of a sentence's document."""
+        document = int(self.documents.searchsorted(sentence, "right"))
+        first, last = self.documents[document - 1 : document + 1].tolist()
+        return first, last
+
+    def bounds(self, first: int, last: int) -> tuple[int, int]:
+        """Return the token offsets of the document with the sentences `first` to `last` - 1."""
+        return int(self.sentences[first]), int(self.sentences[last])
+
+
 class SegmentSampler:
     """Draws segments that fill `sequence_tokens` as [CLS] A [SEP], uniformly over positions of the store."""
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
-        self.store, self.tokenizer = store, tokenizer
+        self.places, self.tokenizer = _Places(store), tokenizer
         self.room = sequence_tokens - 2
-        self.bounds = document_bounds(store)
 
     def draw(self, rng: np.random.Generator) -> Example:
-        place = int(rng.integers(len(self.store.tokens)))
-        document = int(np.searchsorted(self.bounds, place, side="right")) - 1
-        low, high = int(self.bounds[document]), int(self.bounds[document + 1])
+        places = self.places
+        place = int(rng.integers(len(places.tokens)))
+        sentence = int(places.sentences.searchsorted(place, "right")) - 1
+        low, high = places.bounds(*places.sentences_beside(sentence))
         start = max(low, min(place, high - self.room))
-        return joined(self.tokenizer, np.asarray(self.store.tokens[start : min(high, start + self.room)]))
+        return joined(self.tokenizer, places.tokens[start : min(high, start + self.room)])
+
+
+class _Start(NamedTuple):
+    """A sentence at which A or B can begin."""
+
+    sentence: int
+    begin: int  # token offset
+    end: int  # of its document
+    document: tuple[int, int]  # the sentences of its document
 
 
 class PairSampler:
@@ -85,88 +131,74 @@ class PairSampler:
     or by half of a shorter document. A takes whole sentences up to about half of the input. B fills the rest,
     with equal probability by the tokens after A or by tokens from a start in another document. In a store of
     one document, that start is at least an input's length from A's; inputs are at most a quarter of the
-    document. Both sources limit B's length, so that the length does not reveal the source.
+    document. Both sources limit B's length, so that the length does not reveal the source. Sentences are
+    drawn until one is such a start, so that starts need not be listed.
     Raises `DataError` if the store is empty or lacks two such starts.
     """
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
-        self.store, self.tokenizer = store, tokenizer
+        self.places, self.tokenizer = _Places(store), tokenizer
         self.room = sequence_tokens - 3
-        self.bounds = document_bounds(store)
-        lengths = np.diff(self.bounds)
-        self.only_one = int((lengths > 1).sum()) == 1
-        if self.only_one:
-            self.room = min(self.room, int(lengths.max()) // 4)
-        least = np.where(lengths >= self.room, self.room, np.maximum((lengths + 1) // 2, 2))
-        sizes = np.diff(store.documents)
-        ahead = np.repeat(self.bounds[1:], sizes) - store.sentences[:-1]
-        self.starts = np.flatnonzero(ahead >= np.repeat(least, sizes))  # sentences
-        if self.only_one:
-            first, last = self._near(self.starts)
-            self.starts = self.starts[last - first < len(self.starts)]
-        if not len(self.starts) or self.room < 2:
+        longer, longest = store.document_lengths
+        self.only: range | None = None
+        """With a single document of more than one token: token offsets of its first and last start."""
+        if longer == 1:
+            self.room = min(self.room, longest // 4)
+            bounds = document_bounds(store)
+            low, high = next((low, high) for low, high in pairwise(bounds.tolist()) if high - low > 1)
+            last = int(self.places.sentences.searchsorted(high - self.room, "right")) - 1
+            self.only = range(low, int(self.places.sentences[last]))
+        if not longer or self.room < 2 or (self.only is not None and len(self.only) < self.room):
             raise DataError(
                 f"{store.directory}: next-sentence prediction needs a second document, or a longer one; "
                 "set pretraining.next_sentence: false"
             )
-        ahead = ahead[self.starts]
-        self.fewest = int(ahead.min())
-        """Minimum number of tokens from a start to the end of its document."""
-        begins = store.sentences[self.starts]
-        reached = np.minimum(begins + np.minimum(ahead, self.room), np.append(begins[1:], self.bounds[-1]))
-        self.share = float((reached - begins).sum() / self.bounds[-1])
-        """Fraction of the store's tokens that can occur in an input."""
 
     def draw(self, rng: np.random.Generator) -> Example:
-        number = int(rng.integers(len(self.starts)))
-        start, end = self._place(number)
-        half = min(self.room, end - start) // 2
-        middle = self._sentence_end_near(int(self.starts[number]), start + half, start + 2 * half)
-        length = min(self.room - (middle - start), end - middle)
+        a = self._drawn(rng)
+        while not self._has_others(a):
+            a = self._drawn(rng)
+        half = min(self.room, a.end - a.begin) // 2
+        middle = self._sentence_end_near(a.sentence, a.begin + half, a.begin + 2 * half)
         follows = bool(rng.random() < 0.5)
-        begin = middle
-        if not follows or length > self.fewest:
-            # The tokens after A are cut to the other start's length as well.
-            other, stop = self._place(self._elsewhere(number, rng))
-            length = min(length, stop - other)
-            begin = middle if follows else other
-        tokens = self.store.tokens
-        a, b = np.asarray(tokens[start:middle]), np.asarray(tokens[begin : begin + length])
-        return joined(self.tokenizer, a, b, follows)
+        other = self._drawn(rng, self._near(a))
+        # The tokens after A are cut to the other start's length as well.
+        length = min(self.room - (middle - a.begin), a.end - middle, other.end - other.begin)
+        begin = middle if follows else other.begin
+        tokens = self.places.tokens
+        return joined(self.tokenizer, tokens[a.begin : middle], tokens[begin : begin + length], follows)
 
-    def _place(self, number: int) -> tuple[int, int]:
-        """Return the token offset of a start, and the end of its document."""
-        sentence = self.starts[number]
-        document = self.store.documents.searchsorted(sentence, side="right")
-        return int(self.store.sentences[sentence]), int(self.bounds[document])
+    def _drawn(self, rng: np.random.Generator, without: tuple[int, int] = (0, 0)) -> _Start:
+        """Draw uniformly from the starts that are not among the sentences `without`."""
+        first, last = without
+        while True:
+            sentence = int(rng.integers(len(self.places.sentences) - 1 - (last - first)))
+            if sentence >= first:
+                sentence += last - first
+            document = self.places.sentences_beside(sentence)
+            low, high = self.places.bounds(*document)
+            begin = int(self.places.sentences[sentence])
+            if high - begin >= (self.room if high - low >= self.room else max((high - low + 1) // 2, 2)):
+                return _Start(sentence, begin, high, document)
 
-    def _elsewhere(self, number: int, rng: np.random.Generator) -> int:
-        """Draw uniformly from the starts that are not near start `number`."""
-        other = int(rng.integers(len(self.starts)))
-        (first,), (last,) = self._near(self.starts[number : number + 1])
-        if not first <= other < last:
-            return other
-        other = int(rng.integers(len(self.starts) - (last - first)))
-        return int(other + (last - first) * (other >= first))
+    def _has_others(self, start: _Start) -> bool:
+        """Return whether there are starts that are not near this one."""
+        only = self.only
+        return only is None or max(start.begin - only.start, only.stop - start.begin) >= self.room
 
-    def _near(self, sentences: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the range of starts near each sentence (n,): first indices (n,) and end indices (n,)."""
-        store = self.store
-        first: Ids
-        last: Ids
-        if self.only_one:
-            places = store.sentences[sentences]
-            first = store.sentences.searchsorted(places - self.room, side="right")
-            last = store.sentences.searchsorted(places + self.room)
-        else:
-            document = store.documents.searchsorted(sentences, side="right")
-            first, last = store.documents[document - 1], store.documents[document]
-        return self.starts.searchsorted(first), self.starts.searchsorted(last)
+    def _near(self, start: _Start) -> tuple[int, int]:
+        """Return the range of the sentences near a start: of its document, or within an input's length."""
+        if self.only is None:
+            return start.document
+        sentences = self.places.sentences
+        first = int(sentences.searchsorted(start.begin - self.room, "right"))
+        last = int(sentences.searchsorted(start.begin + self.room))
+        return first, min(last, len(sentences) - 1)
 
     def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
         """Return the last sentence end up to `target`, else the first one after it, else `target`."""
-        ends = self.store.sentences
-        after = int(np.searchsorted(ends, target, side="right"))
+        ends = self.places.sentences
+        after = int(ends.searchsorted(target, "right"))
         if after - 1 > sentence:
             return int(ends[after - 1])
         if after < len(ends) and int(ends[after]) < limit:
@@ -174,171 +206,22 @@ class PairSampler:
         return target
 
 
-def document_bounds(store: Tokens) -> NDArray[np.int64]:
-    """Return the token offsets of document boundaries, (D + 1,); `DataError` for an empty store."""
-    bounds = np.asarray(store.sentences[store.documents])
-    if len(bounds) < 2 or bounds[-1] < 1:
-        raise DataError(f"{store.directory}: the token store contains no sentences")
-    return bounds
+def document_bounds(store: Tokens, tokens: int | None = None) -> NDArray[np.int64]:
+    """Return the token offsets of document boundaries, (D + 1,), with `tokens` only of the documents with the
+    first `tokens` tokens; `DataError` for an empty store."""
+    if not len(store.tokens):
+        raise _no_sentences(store)
+    documents = store.documents
+    if tokens is not None:
+        last = int(store.sentences.searchsorted(tokens))
+        documents = documents[: int(store.documents.searchsorted(last)) + 1]
+    return np.asarray(store.sentences[np.asarray(documents)])
+
+
+def _no_sentences(store: Tokens) -> DataError:
+    return DataError(f"{store.directory}: the token store contains no sentences")
 
 
 def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
     """Return a sampler of sentence pairs for next-sentence prediction, else of segments."""
     return (PairSampler if next_sentence else SegmentSampler)(store, tokenizer, sequence_tokens)
-
-
-MASKED = 0.15  # fraction of hidden tokens in evaluation, the same for all training settings
-_SEED = 20_200_728  # for the masks, independent of training: all models are evaluated on the same tokens
-_ROWS = 16  # inputs per network call
-
-
-class HeldOut(NamedTuple):
-    """Inputs with hidden tokens, and the tokens' positions in the store. M hidden tokens, N inputs.
-
-    Every hidden token is [MASK]; training leaves 10% unchanged, which would bias the evaluation upward. A
-    causal model has no [MASK]: it predicts the base tokens of an input's second half from preceding tokens.
-    """
-
-    inputs: tuple[Example, ...]  # ids with [MASK]
-    places: tuple[NDArray[np.int64], ...]  # per input, the positions at which hidden tokens are predicted
-    tokens: NDArray[np.int64]  # (M,) positions in the store, ascending
-    labels: NDArray[np.int64]  # (M,) true token ids
-    bases: NDArray[np.int64]  # (M,) bp per token
-    blocks: NDArray[np.int64]  # (M,) index of the block of `BLOCK_BASES` bp in which the token begins
-
-    @classmethod
-    def draw(
-        cls,
-        store: Tokens,
-        tokenizer: Tokenizer,
-        sequence_tokens: int,
-        count: int,
-        *,
-        pairs: bool,
-        fraction: float = MASKED,
-        causal: bool = False,
-        widths: NDArray[np.int64] | None = None,
-    ) -> Self:
-        """Return at most `count` inputs, evenly spaced over a one-pass store; determined by the arguments.
-
-        An input without predictable tokens, e.g. only N, is replaced by the nearest input with some;
-        `DataError` if there is none. With `pairs`, inputs are [CLS] A [SEP] B [SEP], where B follows A.
-        `widths` (N,) are the bases or characters per token of the store; None: bases from the tokenizer.
-        """
-        segments = list(_segments(document_bounds(store), sequence_tokens - (3 if pairs else 2)))
-        evenly = np.unique(np.linspace(0, len(segments) - 1, min(count, len(segments))).round().astype(int))
-        predicted = tokenizer.base_ids if causal else tokenizer.hidden_ids
-
-        def good(number: int) -> bool:
-            ids = store.tokens[slice(*segments[number])]
-            return bool(np.isin(ids[len(ids) // 2 if causal else 0 :], predicted).any())
-
-        chosen = _nearest(evenly, good, len(segments))
-        if not len(chosen):
-            raise DataError(
-                f"{store.directory}: no input of {sequence_tokens} tokens contains a token to predict; N and "
-                "special tokens are not predicted"
-            )
-        if widths is None:
-            widths = tokenizer.piece_lengths[np.asarray(store.tokens)].astype(np.int64)
-        ends = np.concatenate([[0], np.cumsum(widths)])
-        inputs, places, tokens, labels = [], [], [], []
-        for start, stop in (segments[index] for index in chosen.tolist()):
-            ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
-            middle = len(ids) // 2
-            shown: Ids
-            if causal:
-                shown, own = ids, middle + np.flatnonzero(np.isin(ids[middle:], predicted))
-                places.append(own)  # shifted by [CLS]: the position of the preceding token
-            else:
-                rng = np.random.default_rng((_SEED, start))
-                shown, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
-                own = np.flatnonzero(targets != NOT_MASKED)
-                places.append(own + 1 + (pairs & (own >= middle)))
-            two = pairs and not causal
-            inputs.append(joined(tokenizer, *((shown[:middle], shown[middle:]) if two else (shown,))))
-            tokens.append(start + own)
-            labels.append(ids[own].astype(np.int64))
-        at = np.concatenate(tokens).astype(np.int64)
-        blocks = ends[at] // BLOCK_BASES
-        return cls(tuple(inputs), tuple(places), at, np.concatenate(labels), widths[at], blocks)
-
-    def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
-        """Return inputs that hide one token each, and the ascending indices (C,) of these tokens. They are
-        evenly spaced, as many as fit into `tokens` input tokens in total."""
-        longest = max(len(example.ids) for example in self.inputs)
-        count = min(len(self.labels), max(tokens // longest, 1))
-        chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
-        first = np.concatenate([[0], np.cumsum([len(places) for places in self.places])])
-        inputs, places = [], []
-        for row, hidden in enumerate(self.inputs):
-            shown = hidden.ids.copy()
-            shown[self.places[row]] = self.labels[first[row] : first[row + 1]]
-            for number in chosen[(chosen >= first[row]) & (chosen < first[row + 1])] - first[row]:
-                place = self.places[row][number : number + 1]
-                ids = shown.copy()
-                ids[place] = hidden.ids[place]
-                inputs.append(hidden._replace(ids=ids))
-                places.append(place)
-        of = (values[chosen] for values in (self.tokens, self.labels, self.bases, self.blocks))
-        return type(self)(tuple(inputs), tuple(places), *of), chosen
-
-    def bits(
-        self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
-    ) -> "Predicted":
-        """Return bits and correctness of the hidden tokens in this process's inputs."""
-        counts = [len(places) for places in self.places]
-        first = np.concatenate([[0], np.cumsum(counts)])
-        bits = np.full(len(self.labels), np.nan)
-        right, mine = (np.zeros(len(self.labels), bool) for _ in range(2))
-        for start in range(rank * _ROWS, len(self.inputs), size * _ROWS):
-            rows = range(start, min(start + _ROWS, len(self.inputs)))
-            ids, lengths = pad([self.inputs[row].ids for row in rows], tokenizer.pad_id)
-            firsts = torch.tensor([self.inputs[row].first for row in rows])
-            segments = (torch.arange(ids.shape[1])[None] >= firsts[:, None]).long()
-            masked = [self.places[row] + index * ids.shape[1] for index, row in enumerate(rows)]
-            given = (ids, lengths, segments, torch.from_numpy(np.concatenate(masked)))
-            output: PretrainingOutput = network(*(value.to(device) for value in given))
-            own = slice(first[rows.start], first[rows.stop])
-            labels = torch.from_numpy(self.labels[own]).to(device)
-            logits = output.tokens.float()
-            nats = F.cross_entropy(logits, labels, reduction="none").cpu().double()
-            bits[own] = nats.numpy() / np.log(2)
-            right[own] = (logits.argmax(-1) == labels).cpu().numpy()
-            mine[own] = True
-        return Predicted(bits, right, mine)
-
-
-class Predicted(NamedTuple):
-    """A model's predictions for hidden tokens; values are valid only where `own` is true."""
-
-    bits: NDArray[np.float64]  # (M,) -log2 of the true token's probability
-    right: NDArray[np.bool_]  # (M,) whether the true token is the most probable one
-    own: NDArray[np.bool_]  # (M,) whether this process evaluated the token
-
-
-def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) -> NDArray[np.int_]:
-    """Return the `wanted` numbers below `count`, each bad one replaced by the nearest unused good one."""
-    bad = [number for number in wanted.tolist() if not good(number)]
-    if not bad:
-        return wanted
-    kept = np.setdiff1d(wanted, bad)
-    free = np.array([good(number) for number in range(count)])
-    free[kept] = False
-    for number in bad:
-        others = np.flatnonzero(free)
-        if len(others):
-            taken = others[np.abs(others - number).argmin()]
-            free[taken] = False
-            kept = np.append(kept, taken)
-    return np.sort(kept)
-
-
-def _segments(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
-    """Yield document segments of `room` tokens; remainders are dropped, shorter documents are kept whole."""
-    for start, end in pairwise(bounds.tolist()):
-        whole = (end - start) // room
-        if not whole and end > start:
-            yield start, end
-        for number in range(whole):
-            yield start + number * room, start + (number + 1) * room

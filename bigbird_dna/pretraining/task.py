@@ -6,7 +6,7 @@ initialized to log frequencies, and token embeddings to singular vectors of the 
 information (Levy & Goldberg 2014, "Neural word embedding as implicit matrix factorization").
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,8 @@ from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, Sampler, Tokens, document_bounds, sampler
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
@@ -35,8 +36,8 @@ from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # tensors of a batch that are inputs of the network
-_NEARLY_ALL = 0.9  # fraction of a store's tokens below which pair sampling is logged
 LARGEST_VOCABULARY = 4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
+VERIFIED = 1 << 32  # bytes of a store that are verified before the training; the others when first read
 COUNTED = 20_000_000  # tokens counted, from the start of the store
 SIZE = 2.0  # standard deviation of embeddings relative to other weights; choice: see docs/results.md
 _UNSEEN = 0.5  # pseudocount
@@ -77,8 +78,6 @@ class PretrainingObjective:
             widths=widths,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
-        if world.is_first:
-            _log_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Return examples of a training step, determined by (seed, step, position in the global batch).
@@ -183,16 +182,6 @@ class PretrainingObjective:
         return sums
 
 
-def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
-    """Log if pairs cover too little of a store: inputs begin at sentences and end with their documents."""
-    for length, drawn_by in samplers:
-        if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
-            log(
-                f"inputs of {length:,} tokens: pairs are drawn from {drawn_by.share:.0%} of the tokens of "
-                f"{drawn_by.store.directory}"
-            )
-
-
 @dataclass(eq=False)
 class PretrainingTask(ModelTask[dict[str, float]]):
     """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the
@@ -231,14 +220,16 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
-        return super().identity() | {"data": [store.info for store in self.stores.values()]}
+        return super().identity() | {"data": [store.description for store in self.stores.values()]}
 
     def check(self) -> None:
         for store in self.stores.values():
-            TokenStore.open(store.directory, verify=True)
+            store.verify(VERIFIED)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
         train, valid = self.stores.values()
+        for store in (train, valid):
+            store.verify_when_read(world.rank, world.size)
         causal = self.encoder.causal
         return PretrainingObjective(self.tokenizer, train, valid, self.config, world, causal=causal)
 
@@ -257,7 +248,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        data = {split: store.info for split, store in self.stores.items()}
+        data = {split: store.description for split, store in self.stores.items()}
         metrics = {**measured, "split": "valid", **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
@@ -288,7 +279,7 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
         return
     seen = np.flatnonzero(counts)
     free = torch.nonzero((weight != 0).any(0))[:, 0]
-    vectors = neighbor_vectors(ids, document_bounds(store), seen, len(free))
+    vectors = neighbor_vectors(ids, document_bounds(store, len(ids)), seen, len(free))
     vectors *= SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
     places = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
     with torch.no_grad():

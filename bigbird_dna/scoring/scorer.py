@@ -44,6 +44,7 @@ from bigbird_dna.model.inference import choose_device, cpu_threads, inference, s
 from bigbird_dna.model.model import LoadedModel, finish_of, training_profile_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
+from bigbird_dna.tokens.build import merge_stores
 from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
@@ -339,10 +340,10 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     shards
         Files written by `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks` or
         `score_variants` with `shard`, or by the commands `evaluate test-bins` and `prepare chromatin` with
-        `--shard`: all of a job.
+        `--shard`, or directories written by `prepare tokens` with `--shard`: all of a job.
     output
         File to write atomically, in the format of the shards; for `score_variants`, with its index. None or
-        "-": standard output (text only). For `prepare chromatin`, a directory.
+        "-": standard output (text only). For `prepare chromatin` and `prepare tokens`, a directory.
 
     Raises
     ------
@@ -354,6 +355,11 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
         example because a bigWig has no score.
     """
     target = named_output(output)
+    if any(Path(shard).is_dir() for shard in shards):
+        if target is None:
+            raise UsageError("token stores cannot be written to standard output; give -o")
+        stored = merge_stores([Path(shard) for shard in shards], target)
+        return MergeCounts(len(shards), stored, "shards of token stores")
     found = read_shards(shards)
     kind = found[0].kind
     if kind not in _MERGED:

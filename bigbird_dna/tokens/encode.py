@@ -19,15 +19,17 @@ from bigbird_dna.config import Config
 from bigbird_dna.config.data import TokensConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.shards import find_shard
+from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
+from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.store import build_store
 from bigbird_dna.tokens.text import load_tokenizer
 
 CHUNK = 10_000  # bp per encoded chunk
@@ -227,15 +229,21 @@ def tokenizer_of(sequences: Sequence[str], tokens: TokensConfig) -> DnaTokenizer
         return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
 
 
-def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
+def tokenize(
+    config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1, shard: str | None = None
+) -> None:
     """Divide a genome into documents, and write the token stores train, valid and test into `output`.
 
     Training contigs are read in `tokens.genome_passes` passes with different starts, every second pass on the
     reverse strand if `tokens.strands` is both; the other contigs are read in one pass. Regions held out only
     for chromatin are held out here too. Sentences with more than half N are skipped and counted. Each store
-    is written atomically, and does not depend on the number of processes, `workers`. `ConfigError` if contigs
-    or regions are not in the reference.
+    is written atomically, and does not depend on the number of processes, `workers`. With `shard` K/N, only
+    the K-th part of each store is written, for `merge_stores`; `UsageError` into the run's own directory.
+    `ConfigError` if contigs or regions are not in the reference.
     """
+    part = find_shard(shard, output)
+    if part is not None and output == config.paths.tokens:
+        raise UsageError("--shard needs -o with a directory other than that of the run's stores")
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
         plan = DocumentPlan(
@@ -254,8 +262,10 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             segments,
             pieces,
             plan,
+            split=split,
             seed=config.seed,
             workers=workers,
+            shard=part,
             description=f"tokenizing {split}",
         )
         log(

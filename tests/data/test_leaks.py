@@ -267,7 +267,7 @@ def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(config: Config, t
             ends = [place.rpartition(":")[2].split("-") for place in store.info["stretches"]]
             whole = [reference.fetch(Interval("c", int(first) - 1, int(last))) for first, last in ends]
             whole += [reverse_complement(text) for text in whole]
-            sentences = store.sentences.tolist()
+            sentences = np.asarray(store.sentences).tolist()
             for first, last in pairwise(sentences):
                 sentence = pieces.decode(store.tokens[first:last])
                 assert any(sentence in text for text in whole)

@@ -24,7 +24,7 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.catalog import Published, list_files
 from bigbird_dna.model.directory import load, load_pretrained
 from bigbird_dna.model.model import METRICS
-from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore

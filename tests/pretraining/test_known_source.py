@@ -26,7 +26,7 @@ from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import evaluation
-from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.samples import divergence, spectrum
 from bigbird_dna.reporting.summary import language_rows, pretraining_rows

@@ -26,8 +26,9 @@ from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
-from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
-from bigbird_dna.pretraining.sampling import HeldOut, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.evaluation import TrainingDocuments, evaluate_pretraining
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
     SIZE,
     PretrainingObjective,
@@ -35,9 +36,10 @@ from bigbird_dna.pretraining.task import (
     init_from_counts,
     neighbor_vectors,
 )
+from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.store import TokenStore, build_store
+from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -236,7 +238,7 @@ def test_baselines_learn_from_the_first_pass_of_each_strand(
         tmp_path / "train", reference, whole_contigs(reference.contigs), tokenizer, plan, max_n=1 - 1e-9
     )
     store = TokenStore.open(tmp_path / "train", tokenizer)
-    documents = training_documents(store)
+    documents = TrainingDocuments(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]
     text = "".join(tokenizer.decode(document) for document in documents).replace("N", "")
     whole = [sequence + other, other]
@@ -277,7 +279,7 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     for name in told:
         gap = rows.loc["model" + ONE_AT_A_TIME, "bits_per_base"] - rows.loc[name, "bits_per_base"]
         assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
-    counts = np.bincount(np.concatenate(training_documents(stores["train"])), minlength=tokenizer.vocabulary)
+    counts = np.bincount(np.concatenate(TrainingDocuments(stores["train"])), minlength=tokenizer.vocabulary)
     expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
     assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(expected, rel=0.01)
     assert (rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own).all()  # it has learnt nothing
@@ -346,7 +348,11 @@ def swap(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [("train/tokens.bin", flip), ("train/documents.npy", swap), ("valid/sentences.npy", swap)],
+    [
+        ("train/shard-00001/tokens.bin", flip),
+        ("train/shard-00001/documents.npy", swap),
+        ("valid/shard-00001/sentences.npy", swap),
+    ],
 )
 def test_a_damaged_store_is_refused_before_it_begins(
     tiny_config: Path, tmp_path: Path, run: Run, name: str, damage: Callable[[Path], None]

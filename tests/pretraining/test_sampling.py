@@ -10,12 +10,19 @@ import torch
 
 from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, SegmentSampler
+from bigbird_dna.pretraining.evaluation import TrainingDocuments
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import PairSampler, Sampler, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import PretrainingObjective
+from bigbird_dna.tokens.build import build_store
+from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.distributed import World
+from bigbird_dna.tokens.shard import DocumentLengths
+from bigbird_dna.tokens.store import TokenShards, TokenStore
 from tests.golden.messages import fails
 from tests.toys import small_encoder
 from tests.training.curve import ALONE
@@ -52,6 +59,10 @@ class Numbered(NamedTuple):
     @property
     def bounds(self) -> np.ndarray:
         return self.sentences[self.documents]
+
+    @property
+    def document_lengths(self) -> DocumentLengths:
+        return DocumentLengths.of(np.diff(self.bounds))
 
 
 class Pair(NamedTuple):
@@ -120,15 +131,87 @@ def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaToken
         if high - sentence >= (room if high - low >= room else max(2, (high - low) / 2)):
             expected.append(sentence)
     pairs = drawn(store, tokenizer)
-    counts = {start: 0 for start in expected}
-    for pair in pairs:
-        counts[pair.a.start] += 1
-    mean = len(pairs) / len(counts)
-    assert min(counts.values()) > mean - 5 * mean**0.5 - 1 and max(counts.values()) < mean + 5 * mean**0.5 + 1
+    starts = np.array(expected)
+    of = np.searchsorted(store.bounds, starts, side="right")
+    # Starts of B that does not follow A: in another document or, in the only one, an input away.
+    far = of[:, None] != of if len(store.documents) > 2 else abs(starts[:, None] - starts) >= room
+    elsewhere = (far / far.sum(1, keepdims=True)).mean(0)
+    for found, chances in (
+        ([pair.a.start for pair in pairs], np.full(len(starts), 1 / len(starts))),
+        ([pair.b.start for pair in pairs if not pair.follows], elsewhere),
+    ):
+        counts, mean = np.array([found.count(start) for start in expected]), len(found) * chances
+        assert counts.sum() == len(found)
+        assert (abs(counts - mean) < 5 * mean**0.5 + 1).all()
     reached = {place for pair in pairs for part in pair[:2] for place in part}
-    share = PairSampler(store, tokenizer, TOKENS).share
-    assert len(reached) / len(store.tokens) == pytest.approx(share, abs=0.02)
-    assert share > 0.95 or name == "sentences"
+    ends = np.minimum(starts + room, store.bounds[of])
+    within = {place for start, end in zip(starts, ends, strict=True) for place in range(start, end)}
+    assert reached <= within and len(reached) == pytest.approx(len(within), rel=0.02)
+
+
+def segment(store: Numbered, rng: np.random.Generator) -> list[int]:
+    """Reference: the tokens from a place on, or the last ones of its document."""
+    room, place = TOKENS - 2, int(rng.integers(len(store.tokens)))
+    low, high = store.bounds[store.bounds <= place].max(), store.bounds[store.bounds > place].min()
+    start = max(low, min(place, high - room))
+    return store.tokens[start : min(high, start + room)].tolist()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_segment_begins_at_any_place(name: str, tokenizer: DnaTokenizer) -> None:
+    store = Numbered.of(DOCUMENTS[name])
+    sampler, rng, again = SegmentSampler(store, tokenizer, TOKENS), *map(np.random.default_rng, (1, 1))
+    for _ in range(300):
+        ids, first, follows = sampler.draw(rng)
+        assert ids[1:-1].tolist() == segment(store, again) and first == len(ids) and follows
+
+
+@pytest.fixture(scope="module")
+def divided(
+    tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer
+) -> list[TokenStore]:
+    """The same documents in one shard, and in many."""
+    home, plan = tmp_path_factory.mktemp("divided"), DocumentPlan(2, 300, (40, 80), (5, 9))
+    for name, bases in (("one", 10**9), ("many", 2000)):
+        contigs = whole_contigs(reference.contigs)
+        build_store(home / name, reference, contigs, tokenizer, plan, shard_bases=bases)
+    return [TokenStore.open(home / name, tokenizer) for name in ("one", "many")]
+
+
+def draws(sampler: Sampler) -> list[list[int]]:
+    return [sampler.draw(np.random.default_rng(seed)).ids.tolist() for seed in range(400)]
+
+
+@pytest.mark.parametrize("make_sampler", [SegmentSampler, PairSampler])
+def test_shards_and_stores_that_are_read_as_one_give_the_same_examples(
+    divided: list[TokenStore], tokenizer: DnaTokenizer, make_sampler: type[SegmentSampler | PairSampler]
+) -> None:
+    """One genome, and one whose shards are of two directories; two genomes give examples of both."""
+    one, many = divided
+    assert len(many.shards) > 10
+    expected = draws(make_sampler(one, tokenizer, TOKENS))
+    assert draws(make_sampler(many, tokenizer, TOKENS)) == expected
+    halves = [TokenShards(Path("half"), part) for part in (many.shards[:7], many.shards[7:])]
+    both = TokenShards(Path("both"), [shard for half in halves for shard in half.shards])
+    assert draws(make_sampler(both, tokenizer, TOKENS)) == expected
+    assert draws(make_sampler(halves[0], tokenizer, TOKENS)) != expected
+
+
+def test_what_is_held_out_and_counted_does_not_depend_on_the_shards(
+    divided: list[TokenStore], tokenizer: DnaTokenizer
+) -> None:
+    one, many = (HeldOut.draw(store, tokenizer, TOKENS, 40, pairs=True) for store in divided)
+    assert [example.ids.tolist() for example in one.inputs] == [
+        example.ids.tolist() for example in many.inputs
+    ]
+    for name in ("tokens", "labels", "bases", "blocks"):
+        assert (getattr(one, name) == getattr(many, name)).all()
+    documents = [[*map(np.ndarray.tolist, TrainingDocuments(store))] for store in divided]
+    assert documents[0] == documents[1] and len(documents[0]) == divided[0].info["first_documents"]
+    bounds = document_bounds(divided[0])
+    for tokens in (1, *bounds[[1, 5]].tolist(), int(bounds[5]) + 1, int(bounds[-1]), 10**9):
+        found = document_bounds(divided[1], tokens)
+        assert found.tolist() == bounds[: np.searchsorted(bounds, tokens) + 1].tolist()
 
 
 def test_one_document_that_is_too_short_and_an_empty_store_are_refused(tokenizer: DnaTokenizer) -> None:
@@ -139,20 +222,6 @@ def test_one_document_that_is_too_short_and_an_empty_store_are_refused(tokenizer
     for sampler in (SegmentSampler, PairSampler):
         with fails(DataError, "numbered"):
             sampler(empty, tokenizer, TOKENS)
-
-
-def test_the_log_says_what_share_is_out_of_reach(
-    tokenizer: DnaTokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Inputs begin where sentences do: short ones don't get to the end of a long sentence."""
-    made = Numbered.of([[40] * 20] * 3)
-    store = made._replace(tokens=np.resize(tokenizer.base_ids, len(made.tokens)))
-    stages = ({"steps": 1, "tokens": 23},)
-    config = PretrainingConfig(sequence_tokens=TOKENS, length_curriculum=stages, next_sentence=True, steps=3)
-    for rank in (1, 0):
-        PretrainingObjective(tokenizer, store, store, config, World(rank, 1, torch.device("cpu")))
-        (line,) = capsys.readouterr().err.splitlines() or [""]
-        assert (rank == 0) == all(part in line for part in ("inputs of 23 tokens", "50%", "numbered"))
 
 
 # What is measured on

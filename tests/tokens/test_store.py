@@ -26,11 +26,14 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement, whole_contigs
+from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents, ordered_map
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
+from bigbird_dna.tokens.shard import FILES, MANIFEST, DocumentLengths, own_checksum, shard_name
+from bigbird_dna.tokens.store import TokenStore
 from tests.golden.messages import fails
 
+SHARD = shard_name(1)
 PLAN = DocumentPlan(passes=2, max_start_offset=300, sentence_bases=(40, 80), sentences_per_document=(5, 9))
 
 
@@ -53,9 +56,16 @@ def expected_documents(
 
 
 def text(store: TokenStore, tokenizer: DnaTokenizer) -> list[list[str]]:
-    ends = store.sentences.tolist()
+    ends, documents = np.asarray(store.sentences).tolist(), np.asarray(store.documents).tolist()
     sentences = [tokenizer.decode(store.tokens[a:b]) for a, b in itertools.pairwise(ends)]
-    return [sentences[a:b] for a, b in itertools.pairwise(store.documents.tolist())]
+    return [sentences[a:b] for a, b in itertools.pairwise(documents)]
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Checksums of all files by their paths in a directory."""
+    return {
+        f"{path.relative_to(directory)}": checksum(path) for path in directory.rglob("*") if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +108,9 @@ def test_a_store_holds_the_documents(
     assert info["skipped_bases"] == sum(len(d.interval) for d in drawn) - info["bases"]
     assert (info["skipped_sentences"] > 0) == (max_n < 1)
     assert info["tokens"] == len(store.tokens) == sum(len(tokenizer.encode(s)) for s in kept)
-    assert (np.diff(store.sentences) > 0).all() and (np.diff(store.documents) > 0).all()
+    sentences, ends = np.asarray(store.sentences), np.asarray(store.documents)
+    assert (np.diff(sentences) > 0).all() and (np.diff(ends) > 0).all()
+    assert store.document_lengths == DocumentLengths.of(np.diff(sentences[ends]))
 
 
 def test_a_store_of_segments_says_which_bases(
@@ -123,21 +135,20 @@ def test_bytes_do_not_depend_on_processes(
     build_store(
         tmp_path / "two", reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3, workers=2
     )
-    names = {path.name for path in built.iterdir()}
-    assert names == {"tokens.bin", "sentences.npy", "documents.npy", "store.json", MARKER}
-    for name in names - {MARKER}:
-        assert checksum(tmp_path / "two" / name) == checksum(built / name)
+    assert {path.name for path in built.iterdir()} == {SHARD, "store.json", MARKER}
+    assert files(tmp_path / "two") == files(built)
 
 
 def test_two_bytes_a_token_plain_arrays_and_pickled_by_path(built: Path) -> None:
     store = TokenStore.open(built)
     assert store.tokens.dtype == np.uint16 and store.info["dtype"] == "uint16"
-    assert (built / "tokens.bin").stat().st_size == 2 * store.info["tokens"]
+    assert (built / SHARD / "tokens.bin").stat().st_size == 2 * store.info["tokens"]
     assert store.sentences.dtype == store.documents.dtype == np.int64
     with fails(ValueError):
-        store.tokens[0] = 1
+        store.tokens[:9][0] = 1
     content = pickle.dumps(store)
-    assert len(content) < 1000 and (pickle.loads(content).tokens == store.tokens).all()
+    assert len(content) < 1000
+    assert (np.asarray(pickle.loads(content).tokens) == np.asarray(store.tokens)).all()
     assert "stretches" not in store.info, "of whole contigs there is nothing to add"
 
 
@@ -162,18 +173,18 @@ def test_no_contigs_make_an_empty_store_and_those_of_n_alone_none(
     build_store(tmp_path / "store", reference, [], tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
-    assert store.sentences.tolist() == store.documents.tolist() == [0]
+    assert np.asarray(store.sentences).tolist() == np.asarray(store.documents).tolist() == [0]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_on_the_way_leaves_an_older_store(
     damaged: Path, reference: Reference, tokenizer: DnaTokenizer, workers: int
 ) -> None:
-    before = checksum(damaged / "tokens.bin")
+    before = files(damaged)
     contigs = {"a": 9000, "unheard-of": 9000}
     with fails(DataError):
         build_store(damaged, reference, whole_contigs(contigs), tokenizer, PLAN, workers=workers)
-    assert checksum(damaged / "tokens.bin") == before
+    assert files(damaged) == before
     assert [path.name for path in damaged.parent.iterdir()] == ["store"]
 
 
@@ -184,15 +195,27 @@ def test_another_tokenizer_is_refused(built: Path, tmp_path: Path) -> None:
 
 
 def sign(store: Path, **keys: Any) -> None:
-    """Change keys of the description (... takes one away), and give it the checksums it should have."""
-    path = store / "store.json"
-    info = json.loads(path.read_text())
-    for name in ("tokens.bin", "sentences.npy", "documents.npy"):
-        info[f"{Path(name).stem}_sha256"] = checksum(store / name)
-    info = {key: value for key, value in (info | keys).items() if value is not ...}
+    """Change keys of the description (... takes one away) of the store and of its only shard, and give it
+    the checksums it should have."""
+    info = json.loads((store / "store.json").read_text())
+    (shard,) = info["shards"]
+    for name in FILES:
+        shard[f"{Path(name).stem}_sha256"] = checksum(store / SHARD / name)
+    shard |= {key: keys[key] for key in keys if key in shard and (key not in info or type(keys[key]) is int)}
+    info["shards"] = [{key: value for key, value in shard.items() if value is not ...}]
+    info |= {key: value for key, value in keys.items() if key in info or key not in shard}
+    info = {key: value for key, value in info.items() if value is not ...}
     if keys.get("sha256") is not ...:
         info["sha256"] = own_checksum(info)
-    path.write_text(json.dumps(info))
+    (store / SHARD / MANIFEST).write_text(json.dumps(shard, default=str))
+    (store / "store.json").write_text(json.dumps(info))
+
+
+def read_all(store: Path, tokenizer: DnaTokenizer | None = None) -> None:
+    """Open a store and read its arrays, without checksums."""
+    opened = TokenStore.open(store, tokenizer)
+    for values in (opened.tokens, opened.sentences, opened.documents):
+        np.asarray(values)
 
 
 def cut(path: Path) -> None:
@@ -212,9 +235,9 @@ def garble(path: Path) -> None:
     path.write_bytes(b"hello")
 
 
-OFFSETS = ("sentences.npy", "documents.npy")
+OFFSETS = (f"{SHARD}/sentences.npy", f"{SHARD}/documents.npy")
 DAMAGED = [
-    *itertools.product(("tokens.bin", *OFFSETS, "store.json"), (Path.unlink, cut, garble)),
+    *itertools.product((f"{SHARD}/tokens.bin", *OFFSETS, "store.json"), (Path.unlink, cut, garble)),
     *itertools.product(OFFSETS, (zero, as_float)),
 ]
 
@@ -223,7 +246,7 @@ DAMAGED = [
 def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[Path], None]) -> None:
     damage(damaged / name)
     with fails(DataError, damaged):
-        TokenStore.open(damaged)
+        read_all(damaged)
     with fails(DataError, damaged.parent):
         TokenStore.open(damaged.parent)
 
@@ -231,7 +254,11 @@ def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[P
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format", 2),
+        ("format", 1),
+        *(("number", value) for value in (0, 2)),
+        *(("shards", value) for value in ([], [3])),
+        ("shard_count", 2),
+        ("tokens_bytes", 10**9),
         *(("tokens", value) for value in ("many", True, 10**18, 9 * 10**4298)),
         *(("sentences", value) for value in (-1, 1)),
         ("documents", 10**18),
@@ -247,13 +274,13 @@ def test_descriptions_that_are_wrong(damaged: Path, tokenizer: DnaTokenizer, key
     """Also where they have the checksum that they should have."""
     sign(damaged, **{key: value})
     with fails(DataError, damaged) as caught:
-        TokenStore.open(damaged, tokenizer)
+        read_all(damaged, tokenizer)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
 
 def test_a_changed_bit_is_always_found(damaged: Path) -> None:
     """In any file of a store; what is accepted says the same as before."""
-    names = ("tokens.bin", "sentences.npy", "documents.npy", "store.json")
+    names = (*(f"{SHARD}/{name}" for name in (*FILES, MANIFEST)), "store.json")
     contents = {name: (damaged / name).read_bytes() for name in names}
     places = [(name, place) for name, content in contents.items() for place in range(len(content))]
     info = TokenStore.open(damaged, verify=True).info
@@ -267,7 +294,7 @@ def test_a_changed_bit_is_always_found(damaged: Path) -> None:
         changed[place] ^= 1 << draw.randrange(8)
         (damaged / name).write_bytes(changed)
         try:
-            accepted += TokenStore.open(damaged, verify=True).info != info or name != "store.json"
+            accepted += TokenStore.open(damaged, verify=True).info != info or not name.endswith(".json")
         except DataError as error:
             assert f"{damaged}" in str(error)
         (damaged / name).write_bytes(contents[name])
@@ -275,22 +302,22 @@ def test_a_changed_bit_is_always_found(damaged: Path) -> None:
 
 
 def test_changed_tokens_are_found_where_all_is_read(damaged: Path) -> None:
-    path = damaged / "tokens.bin"
+    path = damaged / SHARD / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-2] + b"\x60\x00")
-    TokenStore.open(damaged)
+    read_all(damaged)
     for _ in range(2):  # by its checksum, and where that is right by the vocabulary
         with fails(DataError, path):
             TokenStore.open(damaged, verify=True)
         sign(damaged)
 
 
-@pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
+@pytest.mark.parametrize("name", OFFSETS)
 def test_offsets_that_do_not_ascend_are_found_where_all_is_read(damaged: Path, name: str) -> None:
     offsets = np.load(damaged / name)
     offsets[2] = offsets[1]
     np.save(damaged / name, offsets)
     sign(damaged)
-    TokenStore.open(damaged)
+    read_all(damaged)
     with fails(DataError, name, offsets[1]):
         TokenStore.open(damaged, verify=True)
 

@@ -38,7 +38,7 @@ from bigbird_dna.papers.experiments.comparing import pretraining_seconds
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan, with_keys
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer

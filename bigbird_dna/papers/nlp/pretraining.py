@@ -26,10 +26,11 @@ from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.evaluation import hidden_in_documents
-from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
+from bigbird_dna.tokens.shard import DocumentLengths
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
 
@@ -47,6 +48,11 @@ class TextTokens(NamedTuple):
     def documents(self) -> NDArray[np.int64]:
         """Documents as index ranges of sentences: every document is one sentence."""
         return np.arange(len(self.sentences))
+
+    @property
+    def document_lengths(self) -> DocumentLengths:
+        """Number of documents of more than one token, and tokens of the longest."""
+        return DocumentLengths.of(np.diff(self.sentences))
 
     def each(self) -> list[NDArray[np.integer]]:
         """Return the tokens of each document."""

@@ -42,10 +42,12 @@ from bigbird_dna.model.settings import (
     Settings,
 )
 from bigbird_dna.model.weights import KEY, RECORD
+from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.piece_model import read_fields, write_field
-from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
+from bigbird_dna.tokens.shard import FILES, MANIFEST, own_checksum, shard_name
+from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training import checkpoints
 from bigbird_dna.training.adapters import ADAPTER, adapt, apply_adapter
@@ -250,21 +252,27 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
     """Read a store whose file of that name is damaged; `signed`: with the checksums that it should have."""
 
     def read(path: Path) -> None:
-        directory = put({**_store(), name: path.read_bytes()}, path.with_name("store"))
+        files = {**_store(), name: path.read_bytes()}
+        inner = {each: files.pop(each) for each in (*FILES, MANIFEST)}
+        directory = put(files, path.with_name("store"))
+        shard = put(inner, directory / shard_name(1))
         description = directory / "store.json"
         try:
             info = json.loads(description.read_bytes())
         except (ValueError, RecursionError):
             info = None
+        shards = info.get("shards") if isinstance(info, dict) else None
         if signed and isinstance(info, dict) and "sha256" in info:
-            for each in ("tokens.bin", "sentences.npy", "documents.npy"):
-                info[f"{Path(each).stem}_sha256"] = hashlib.sha256(
-                    (directory / each).read_bytes()
-                ).hexdigest()
+            if isinstance(shards, list) and shards and isinstance(shards[0], dict):
+                for each in FILES:
+                    content = (shard / each).read_bytes()
+                    shards[0][f"{Path(each).stem}_bytes"] = len(content)
+                    shards[0][f"{Path(each).stem}_sha256"] = hashlib.sha256(content).hexdigest()
+                (shard / MANIFEST).write_text(json.dumps(shards[0]))
             description.write_text(json.dumps(info | {"sha256": own_checksum(info)}))
         store = TokenStore.open(directory, small_tokenizer(), verify=True)
         # What is accepted can be gone through.
-        assert int(store.tokens.max(initial=0)) < small_tokenizer().vocabulary
+        assert int(np.asarray(store.tokens).max(initial=0)) < small_tokenizer().vocabulary
         assert store.sentences[store.documents[-1]] == len(store.tokens)
 
     return read
@@ -468,8 +476,8 @@ READERS = [
             functools.partial(lambda file: [_store()[file]], file),
         )
         for name, file in {
-            **{"description": "store.json", "unsigned": "store.json", "tokens": "tokens.bin"},
-            **{"sentences": "sentences.npy", "documents": "documents.npy"},
+            **{"description": "store.json", "unsigned": "store.json"},
+            **{Path(file).stem: file for file in FILES},
         }.items()
     ),
     Reader("checkpoint", ".pt", _any_checkpoint, lambda: [_checkpoint()]),
