@@ -321,7 +321,7 @@ def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     expected = {
-        "": "results data_dir kernel_cache num_gpus simulation.megabases splits.similarity_strata "
+        "": "results data_dir kernel_cache num_gpus token_jobs simulation.megabases splits.similarity_strata "
         "pretraining_study",
         "promoters.": "source sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",

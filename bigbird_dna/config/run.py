@@ -42,6 +42,9 @@ class Config(Section):
         None, "directory for kernels compiled for GPUs, shared by all nodes; none: the user's cache"
     )
     num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
+    token_jobs: int = field(
+        1, "jobs among which tokenization is divided; results are byte-identical", ge=1, le=10_000
+    )
     seed: int = field(1, "random seed of simulation, documents and negatives", ge=0, lt=2**32)
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
@@ -315,8 +318,8 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "density": ("byte_lm",),
     # All sections and keys except paths.
     "report": (
-        *("num_gpus", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
-        *("promoters", "chromatin", "example_scan", "pretraining_study", "tables", "ablation"),
+        *("num_gpus", "token_jobs", "seed", "simulation", "genome", "splits", "tokens", "encoder"),
+        *("pretraining", "promoters", "chromatin", "example_scan", "pretraining_study", "tables", "ablation"),
     ),
 }
 """Stage → sections and keys of the configuration that it reads; other keys do not run it again."""

@@ -29,7 +29,7 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.store import TokenShards, TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
@@ -184,8 +184,8 @@ class PretrainingObjective:
 
 @dataclass(eq=False)
 class PretrainingTask(ModelTask[dict[str, float]]):
-    """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the
-    encoder's maximum length."""
+    """Pretraining on the stores `train` and `valid` in `tokens`, and on the further training stores of the
+    configuration; `ConfigError` if inputs exceed the encoder's maximum length."""
 
     run: Config
     tokens: Path
@@ -193,7 +193,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        return [self.tokens, self.tokenizer_path]
+        return [self.tokens, self.tokenizer_path, *map(Path, self.config.further_tokens)]
 
     @cached_property
     def config(self) -> PretrainingConfig:
@@ -218,16 +218,29 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         """Training and validation token stores."""
         return {split: TokenStore.open(self.tokens / split, self.tokenizer) for split in ("train", "valid")}
 
+    @cached_property
+    def further(self) -> list[TokenStore]:
+        """Training token stores of other genomes; `DataError` if one was made with another tokenizer."""
+        return [TokenStore.open(Path(home) / "train", self.tokenizer) for home in self.config.further_tokens]
+
+    @cached_property
+    def training_tokens(self) -> TokenShards:
+        """The training tokens of all genomes, the run's own first, as one store."""
+        own = self.stores["train"]
+        shards = [shard for store in (own, *self.further) for shard in store.shards]
+        return TokenShards(own.directory, shards)
+
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
-        return super().identity() | {"data": [store.description for store in self.stores.values()]}
+        stores = [*self.stores.values(), *self.further]
+        return super().identity() | {"data": [store.description for store in stores]}
 
     def check(self) -> None:
-        for store in self.stores.values():
+        for store in (*self.stores.values(), *self.further):
             store.verify(VERIFIED)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
-        train, valid = self.stores.values()
+        train, valid = self.training_tokens, self.stores["valid"]
         for store in (train, valid):
             store.verify_when_read(world.rank, world.size)
         causal = self.encoder.causal
@@ -236,11 +249,12 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
-            init_from_counts(network, self.stores["train"])
+            init_from_counts(network, self.training_tokens)
 
     def describe(self, network: nn.Module) -> str:
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        return f"{parameters:,} parameters, {len(self.stores['train'].tokens):,} training tokens"
+        genomes = f" of {len(self.further) + 1} genomes" if self.further else ""
+        return f"{parameters:,} parameters, {len(self.training_tokens.tokens):,} training tokens{genomes}"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
         return trained.objective.evaluate(trained.network)
@@ -248,7 +262,9 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        data = {split: store.description for split, store in self.stores.items()}
+        data: dict[str, Any] = {split: store.description for split, store in self.stores.items()}
+        if self.further:
+            data["further"] = [store.description for store in self.further]
         metrics = {**measured, "split": "valid", **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),

@@ -79,7 +79,7 @@ def build_store(
         info = _describe(reference, segments, tokenizer, plan, split, seed, max_n)
         info |= {"shard_bases": shard_bases, "shard_count": len(parts)}
         source = reference.path if shard is None else None
-        return _finish(temporary, info, written, checksums, source)
+        return finish_store(temporary, info, written, checksums, source)
 
 
 def merge_stores(pieces: Sequence[Path], output: Path) -> int:
@@ -95,7 +95,7 @@ def merge_stores(pieces: Sequence[Path], output: Path) -> int:
             for number, (directory, _) in parts.shards.items():
                 _link(directory / shard_name(number), temporary / shard_name(number))
             shards = [shard for _, shard in parts.shards.values()]
-            _finish(temporary, parts.job, shards, checksums, parts.home)
+            finish_store(temporary, parts.job, shards, checksums, parts.home)
     return sum(len(parts.shards) for parts in found.values())
 
 
@@ -145,7 +145,7 @@ def _link(source: Path, target: Path) -> None:
             raise DataError(f"{source / name}: no such file") from None
 
 
-def _finish(
+def finish_store(
     directory: Path,
     info: Mapping[str, Any],
     shards: list[TokenShardInfo],

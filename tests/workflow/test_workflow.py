@@ -177,11 +177,13 @@ def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path
 
 
 PIECES: dict[str, Any] = {
+    "token_jobs": 2,
     "example_scan": {"shards": 2},
     "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
 }
 # Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
 DIVIDED = {
+    "prepare_tokens": (1, 2, "merge_tokens"),
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
     "evaluate_test_bins": (3, 4, "merge_shards"),
@@ -200,6 +202,8 @@ def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
     assert jobs(text) == expected
     assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
+    assert "--shard=2/2 -o results/demo/tokens.piece-2-of-2 --threads" in text
+    assert "-of-2 -o results/demo/tokens >" in text
     variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
     assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
     assert {*variants} < {*re.findall(r"temporary output (\S+)", text)}

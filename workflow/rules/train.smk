@@ -31,6 +31,7 @@ rule check_gpu:
 rule pretrain:
     input:
         **TOKENS,
+        further=[f"{home}/train/store.json" for home in CONFIG.pretraining.further_tokens],
         config=PATHS.stage("pretraining"),
         check=ancient(PATHS.gpu_check),
     output:

@@ -1,0 +1,97 @@
+"""Pretraining on the token stores of several genomes: the same as on one, where that must be."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.config import load_config
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.shards import Shard
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, whole_contigs
+from bigbird_dna.pretraining.task import PretrainingTask
+from bigbird_dna.tokens.build import build_store
+from bigbird_dna.tokens.corpus import DocumentPlan
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.shard import own_checksum, shard_name
+from bigbird_dna.tokens.store import COUNTS
+from tests.cli.command import invoke
+from tests.golden.messages import fails
+
+PLAN = DocumentPlan(2, 300, (50, 100), (5, 9))
+
+
+def renumber(store: Path) -> None:
+    """Make a part of a store a store of its own."""
+    info = json.loads((store / "store.json").read_text())
+    for number, shard in enumerate(info["shards"], 1):
+        (store / shard_name(shard["number"])).rename(store / shard_name(number))
+        shard["number"] = number
+        (store / shard_name(number) / "shard.json").write_text(json.dumps(shard))
+    info["shard_count"] = len(info["shards"])
+    assert {key: sum(shard[key] for shard in info["shards"]) for key in COUNTS}.items() <= info.items()
+    info["sha256"] = own_checksum(info)
+    (store / "store.json").write_text(json.dumps(info))
+
+
+@pytest.fixture(scope="module")
+def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tokens of one genome (`whole`), of its first and second half, of no contig, of another tokenizer."""
+    paths, home = load_config(tiny_config).paths, tmp_path_factory.mktemp("genomes")
+    reference, tokenizer = Reference(paths.reference), DnaTokenizer.load(paths.tokenizer)
+    other = DnaTokenizer.train(["ACGT" * 20], home / "other.model", 12)
+    contigs = whole_contigs({"one": reference.contigs["one"]})
+
+    def build(name: str, segments: list[Interval], pieces: DnaTokenizer, shard: Shard | None = None) -> None:
+        shutil.copytree(paths.tokens / "valid", home / name / "valid")
+        shutil.copyfile(paths.tokenizer, home / name / "tokenizer.model")
+        target = home / name / "train"
+        build_store(target, reference, segments, pieces, PLAN, seed=3, shard_bases=4000, shard=shard)
+
+    build("whole", contigs, tokenizer)
+    for number, name in enumerate(("first", "second"), 1):
+        build(name, contigs, tokenizer, Shard(number, 2))
+        renumber(home / name / "train")
+    build("none", [], tokenizer)
+    build("other", contigs, other)
+    return home
+
+
+def pretrain(config: Path, home: Path, output: Path, *names: str) -> dict[str, str]:
+    """Checksums of the weights of a model trained on these tokens, and its metrics."""
+    own, *further = (home / name for name in names)
+    settings = ("--set", f"pretraining.further_tokens={json.dumps([*map(str, further)])}")
+    model = output / "-".join(names)
+    places = ("-o", model, "--checkpoint-dir", output / "checkpoints")
+    invoke("pretrain", config, "--tokens", own, *settings, *places)
+    found = {path.name: checksum(path) for path in model.glob("*.safetensors")}
+    return found | {"metrics": (model / "metrics.json").read_text()}
+
+
+def test_two_genomes_that_are_halves_of_one_train_the_same_model(
+    home: Path, tiny_config: Path, tmp_path: Path
+) -> None:
+    """The same examples in the same order, and so the same weights; and a genome of nothing adds nothing."""
+    expected = pretrain(tiny_config, home, tmp_path, "whole")
+    assert len(expected) > 1
+    for names in (("first", "second"), ("whole", "none"), ("first", "none", "second")):
+        assert pretrain(tiny_config, home, tmp_path, *names) == expected
+    assert pretrain(tiny_config, home, tmp_path, "second", "first") != expected
+    made = json.loads((tmp_path / "first-second/provenance.json").read_text())["data"]
+    halves = [json.loads((home / name / "train/store.json").read_text()) for name in ("first", "second")]
+    assert [made["train"]["sha256"], made["further"][0]["sha256"]] == [half["sha256"] for half in halves]
+    assert len(made["further"]) == 1 and "shards" not in made["train"]
+
+
+def test_further_stores_that_do_not_fit_are_refused(home: Path, tiny_config: Path) -> None:
+    tokenizer = load_config(tiny_config).paths.tokenizer
+    for name in ("other", "gone"):
+        run = load_config(tiny_config, [f"pretraining.further_tokens=[{home / name}]"])
+        task = PretrainingTask(run, home / "whole", tokenizer)
+        with fails(DataError, home / name):
+            task.identity()
+    with fails(ConfigError, "further_tokens"):
+        load_config(tiny_config, ["pretraining.further_tokens=[a, a]"])
