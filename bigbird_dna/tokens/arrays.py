@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 
-_MOST_OPEN = 128  # files; systems often allow 1,024 per process
+_MOST_OPEN = 256  # files; systems often allow 1,024 per process
 _LARGE = 1 << 20  # bytes from which a slice is read as a file; one `pread` returns at most 2 GB
 _BLOCK = 512  # values per step of a search: a page of offsets
 

@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
@@ -70,7 +70,7 @@ def own_checksum(info: Mapping[str, Any]) -> str:
 
 def check_types(path: Path, info: Mapping[str, Any], kind: Any) -> None:
     """Raise `DataError` if an object of the JSON file `path` does not have the keys of a typed dictionary."""
-    types = get_type_hints(kind)
+    types = _types(kind)
     for key in info:
         if key not in types:
             raise DataError(f"{path}: unknown key {shortened(repr(key))}")
@@ -81,6 +81,11 @@ def check_types(path: Path, info: Mapping[str, Any], kind: Any) -> None:
             name = getattr(expected, "__origin__", expected).__name__
             of = "".join(f" of {part.__name__}" for part in get_args(expected))
             raise DataError(f"{path}: {key} must be a valid {name}{of}, not {shortened(repr(info[key]))}")
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _is_a(value: object, kind: Any) -> bool:

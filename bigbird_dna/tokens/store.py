@@ -129,7 +129,7 @@ class TokenShards:
         return DocumentLengths(sum(self._counts("longer_documents")), longest)
 
     def verify(self, most_bytes: int | None = None) -> None:
-        """Read and verify the first shards, up to `most_bytes` of tokens, at a second per gigabyte.
+        """Read and verify the first shards, up to `most_bytes` of tokens, at one to two seconds per gigabyte.
 
         `DataError` for damaged data, see `TokenShard.verify`.
         """
