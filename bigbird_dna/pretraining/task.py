@@ -37,7 +37,7 @@ from bigbird_dna.training.task import ModelTask, TrainingResult
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # tensors of a batch that are inputs of the network
 LARGEST_VOCABULARY = 4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
-VERIFIED = 1 << 32  # bytes of a store that are verified before the training; the others when first read
+VERIFIED = 1 << 32  # bytes of tokens for training, and for validation, that are verified before it begins
 COUNTED = 20_000_000  # tokens counted, from the start of the store
 SIZE = 2.0  # standard deviation of embeddings relative to other weights; choice: see docs/results.md
 _UNSEEN = 0.5  # pseudocount
@@ -236,7 +236,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         return super().identity() | {"data": [store.description for store in stores]}
 
     def check(self) -> None:
-        for store in (*self.stores.values(), *self.further):
+        for store in (self.training_tokens, self.stores["valid"]):
             store.verify(VERIFIED)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:

@@ -268,8 +268,9 @@ def tokenize(
             shard=part,
             description=f"tokenizing {split}",
         )
+        own = "" if part is None else f"{len(info['shards']):,} of {info['shard_count']:,} shards of "
         log(
-            f"{split}: {genome.extent(split)} contigs × {plan.passes} passes: "
+            f"{split}: {own}{genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences skipped because of N"

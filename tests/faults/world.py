@@ -52,6 +52,7 @@ def make_world(home: Path) -> World:
     world.text_config.write_text(yaml.safe_dump(tasks))
     simulate(world / "simulated", 1, 0.1)
     run(world, "prepare reference", "prepare promoters", "prepare tokenizer", "prepare tokens")
+    run(world, "prepare tokens --shard")
     run(world, "prepare promoter-windows", "pretrain", "finetune-promoter", "prepare chromatin")
     run(world, "finetune-chromatin")
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows

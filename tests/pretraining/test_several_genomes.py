@@ -12,14 +12,17 @@ from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, whole_contigs
+from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.shard import own_checksum, shard_name
 from bigbird_dna.tokens.store import COUNTS
+from bigbird_dna.training.task import train
 from tests.cli.command import invoke
 from tests.golden.messages import fails
+from tests.training.curve import ALONE
 
 PLAN = DocumentPlan(2, 300, (50, 100), (5, 9))
 
@@ -84,6 +87,23 @@ def test_two_genomes_that_are_halves_of_one_train_the_same_model(
     halves = [json.loads((home / name / "train/store.json").read_text()) for name in ("first", "second")]
     assert [made["train"]["sha256"], made["further"][0]["sha256"]] == [half["sha256"] for half in halves]
     assert len(made["further"]) == 1 and "shards" not in made["train"]
+
+
+@pytest.mark.parametrize("verified", [0, 1 << 32])
+def test_a_damaged_shard_is_refused_before_the_training_or_when_it_is_read(
+    home: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verified: int
+) -> None:
+    monkeypatch.setattr(pretraining, "VERIFIED", verified)
+    shutil.copytree(home / "second", tmp_path / "second")
+    damaged = tmp_path / "second/train" / shard_name(3) / "tokens.bin"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
+    run = load_config(tiny_config, [f"pretraining.further_tokens=[{tmp_path / 'second'}]"])
+    task = PretrainingTask(run, home / "first", home / "first/tokenizer.model")
+    with fails(DataError, damaged):
+        train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)
+    assert (tmp_path / "checkpoints").exists() == (verified == 0)
+    assert not (tmp_path / "model").exists()
 
 
 def test_further_stores_that_do_not_fit_are_refused(home: Path, tiny_config: Path) -> None:
