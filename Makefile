@@ -80,9 +80,10 @@ lint-style: $(INSTALLED)
 	$(BIN)/snakefmt --check --line-length 100 $(SNAKEFILES)
 	$(BIN)/snakemake --lint
 
-# One thread a process: two that use both cores each wait for one another.
+# One thread a process: two that use both cores each wait for one another. One process more than cores: tests often
+# wait for a disk, or for processes that start.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
