@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-MOST_LINES = 59950  # of all tests; only tests of a feature raise it
+MOST_LINES = 59953  # of all tests; only tests of a feature raise it
 MOST_SENTENCES = 0  # in assertions: they are stored messages
 # Of other packages, which have no public name for it.
 OTHERS = {
@@ -21,6 +21,9 @@ OTHERS = {
     "_forward_hooks",
     "_to_copy",
     "_ntuple_diskusage",
+    "_C",
+    "_cdata",
+    "_disable_current_modes",
 }
 CHECKS = {"refused", "fails", "message", "raises", "pytest.raises"}
 SENTENCE = re.compile(r"(?:[a-z][a-z',]+ ){3,}[a-z]+")
