@@ -287,7 +287,11 @@ def test_kernels_are_kept_in_the_configured_directory_unless_the_environment_nam
     assert {key: os.environ[key] for key in KERNELS} == expected
 
 
-def test_jobs_of_a_workflow_keep_kernels_in_the_configured_directory(tmp_path: Path) -> None:
+def test_jobs_of_a_workflow_keep_kernels_in_the_configured_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KERNELS:  # set by a test before
+        monkeypatch.delenv(name, raising=False)
     values = yaml.safe_load((REPOSITORY / "workflow/config/demo.yaml").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {"kernel_cache": "kernels"}))
     (tmp_path / "Snakefile").write_text(

@@ -82,21 +82,21 @@ def build_store(
         return finish_store(temporary, info, written, checksums, source)
 
 
-def merge_stores(pieces: Sequence[Path], output: Path) -> int:
+def merge_stores(parts: Sequence[Path], output: Path) -> int:
     """Merge the directories that `build_store` wrote for each split and part; return the number of shards.
 
-    Files are linked if possible, else copied. `DataError` if a piece is not a part of these stores, or if a
+    Files are linked if possible, else copied. `DataError` if one is not a part of these stores, or if a
     shard is missing or given twice.
     """
-    found = {split: _parts([piece / split for piece in pieces]) for split in get_args(Split)}
-    for split, parts in found.items():
+    found = {split: _parts([part / split for part in parts]) for split in get_args(Split)}
+    for split, of_split in found.items():
         checksums: dict[str, str] = {}
         with atomic_directory(output / split, checksums) as temporary:
-            for number, (directory, _) in parts.shards.items():
+            for number, (directory, _) in of_split.shards.items():
                 _link(directory / shard_name(number), temporary / shard_name(number))
-            shards = [shard for _, shard in parts.shards.values()]
-            finish_store(temporary, parts.job, shards, checksums, parts.home)
-    return sum(len(parts.shards) for parts in found.values())
+            shards = [shard for _, shard in of_split.shards.values()]
+            finish_store(temporary, of_split.job, shards, checksums, of_split.home)
+    return sum(len(of_split.shards) for of_split in found.values())
 
 
 class _Parts(NamedTuple):
