@@ -104,17 +104,9 @@ def attend_in_parts(
     q: Tensor, k: Tensor, v: Tensor, parts: Parts, ends: Tensor, build: str, causal: bool
 ) -> Tensor:
     """The function to compile for long sequences, (B, H, N, K); queries that attend to every key excepted."""
-    return joined_parts(attend_to_tiles, q, k, v, parts, ends, build, causal)
-
-
-def joined_parts(
-    attend: Callable[..., tuple[Tensor, Tensor]], q: Tensor, k: Tensor, v: Tensor, parts: Parts, *of: Any
-) -> Tensor:
-    """Attention of all queries to the keys in the lists of `parts`, (B, H, N, K); `attend` is
-    `attend_to_tiles`."""
     keys, values = (x.index_select(2, parts.global_keys) for x in (k, v))
-    far, far_lse = attend(q, keys, values, parts.far, *of)
-    near, near_lse = attend(q, k, v, parts.near, *of)
+    far, far_lse = attend_to_tiles(q, keys, values, parts.far, ends, build, causal)
+    near, near_lse = attend_to_tiles(q, k, v, parts.near, ends, build, causal)
     # A query may have no near keys, with a log-sum-exp of -inf: its weight is 0.
     return far + (near - far) * torch.sigmoid(near_lse - far_lse)[..., None].to(far.dtype)
 
