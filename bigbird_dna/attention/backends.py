@@ -82,13 +82,13 @@ def routes_logged(log: LogChoice) -> Iterator[None]:
         _log.reset(token)
 
 
-_TODO = {
+_REMEDIES = {
     "flex": "use an NVIDIA GPU in which check-gpu finds no fault",
     "native": "use --device cpu, and a C++ compiler if no compiled kernel is installed",
     "blocked": "set encoder.attention_backend: blocked in a training, or leave the option out",
     "dense": "set encoder.attention_backend: dense in a training, or leave the option out",
 }
-BACKENDS = tuple(_TODO)
+BACKENDS = tuple(_REMEDIES)
 """Routes that can be required: those that serve any block pattern."""
 
 
@@ -126,7 +126,7 @@ def report_route(choice: Choice) -> None:
     wanted, _required.reported = _required.route, True
     if wanted is not None and choice.route not in (wanted, "full", "masked"):
         reason = choice.reason if choice.gave_way else f"{choice.route} is {choice.reason}"
-        text = f"attention would use {choice.route}, because {reason}; {_TODO[wanted]}"
+        text = f"attention would use {choice.route}, because {reason}; {_REMEDIES[wanted]}"
         raise UsageError(f"--require-backend {wanted}: {text}")
     if (log := _log.get()) is not None:
         log(choice)

@@ -142,14 +142,10 @@ def _cuda_refusal(q: Tensor) -> str | None:
 def in_parts(q: Tensor, pattern: Pattern) -> bool:
     """Whether a sequence of `q` is computed in parts, because one kernel's lists would be too large."""
     size = pattern.block_size
-    possible = (
-        q.device.type in PARTS_DEVICES
-        and not pattern.huggingface
-        and not pattern.num_global_tokens
-        and pattern.global_blocks > 0
-        and size & -size >= 16
-    )
-    return possible and list_bytes(q.shape[1], q.shape[2], size) > PARTS_BYTES
+    ordinary = pattern.global_blocks > 0 and not (pattern.huggingface or pattern.num_global_tokens)
+    if not ordinary or size & -size < 16 or q.device.type not in PARTS_DEVICES:
+        return False
+    return list_bytes(q.shape[1], q.shape[2], size) > PARTS_BYTES
 
 
 def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:

@@ -14,13 +14,13 @@ tiles x tiles integers each, because some rows of tiles see every tile and some 
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from bigbird_dna.attention.call import Call, copied
 from bigbird_dna.attention.pattern import Pattern
@@ -28,7 +28,7 @@ from bigbird_dna.attention.pattern import Pattern
 # Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra global tokens,
 # then one per block.
 
-KEPT_BYTES = 1 << 30  # total bytes of lists over all layers and lengths
+KEPT_BYTES = 1 << 30  # total bytes over all layers and lengths
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer]
@@ -66,12 +66,26 @@ class Parts(NamedTuple):
     the length. Tiles are the pattern's blocks."""
 
     full_queries: Tensor  # (F,) int64 positions of queries that attend to every key
-    global_keys: Tensor  # (G,) int64 positions of keys that every query attends to; causal: every later one
+    global_keys: Tensor  # (G,) int32 positions of keys that every query attends to; causal: every later one
     far: Tiles  # of all queries and the global keys
     near: Tiles  # of the other queries and keys
 
 
-KEPT_TILES: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
+KEPT_TILES: OrderedDict[tuple[object, ...], Tiles | Parts] = OrderedDict()
+T = TypeVar("T", Tiles, Parts)
+
+
+def _kept(make: Callable[..., T], *arguments: object) -> T:
+    """Result of `make`, cached within `KEPT_BYTES` of all."""
+    key = make, *arguments
+    if key in KEPT_TILES:
+        KEPT_TILES.move_to_end(key)
+        return cast(T, KEPT_TILES[key])
+    with torch.inference_mode(False):  # tensors cached during evaluation must also work in training
+        KEPT_TILES[key] = made = make(*arguments)
+    while len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES:
+        KEPT_TILES.popitem(last=False)
+    return made
 
 
 def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
@@ -90,16 +104,7 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
         hidden = pattern.causal or shortest == max(lengths)  # no true query meets padding
         whole = tiles if hidden else shortest // size
         sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
-        key = (pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
-        if key in KEPT_TILES:
-            KEPT_TILES.move_to_end(key)
-            return KEPT_TILES[key]
-        # Tensors cached during evaluation must also work in training.
-        with torch.inference_mode(False):
-            KEPT_TILES[key] = new = _make(*key)
-        while len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES:
-            KEPT_TILES.popitem(last=False)
-        return new
+        return _kept(_make, pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
 
     if len({*blocks}) == 1:
         return made(most, min(lengths), max(lengths))
@@ -246,11 +251,9 @@ def make_parts(call: Call, size: int, gradients: bool) -> Parts:
     """Return the parts of a call whose sequences have the same number of blocks, of `size` tokens each, and
     neither extra global tokens nor HuggingFace arithmetic; arguments otherwise as for `make_tiles`."""
     ends = max(call.lengths), min(call.lengths)
-    return _make_parts(call.pattern, *ends, call.q.shape[1], call.layer, gradients, call.q.device)
+    return _kept(_make_parts, call.pattern, *ends, call.q.shape[1], call.layer, gradients, call.q.device)
 
 
-@lru_cache(maxsize=256)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def _make_parts(
     pattern: Pattern,
     longest: int,
@@ -283,16 +286,15 @@ def _make_parts(
         keys = _short_lists(both, (heads, blocks), widths[0], device)
         return Tiles(*keys, *queries, None, None, None, None)
 
-    def positions(blocks: Ints) -> npt.NDArray[np.int64]:
-        places = (blocks[:, None].astype(np.int64) * size + np.arange(size)).ravel()
-        return places[places < longest]
+    def positions(blocks: Ints) -> Tensor:
+        places = (blocks[:, None] * size + np.arange(size)).ravel()
+        return copied(torch.from_numpy(places[places < longest].astype(np.int32)), device)
 
     global_keys = positions(everywhere)
-    own = copied(torch.from_numpy(global_keys.astype(np.int32)), device)
     return Parts(
-        copied(torch.from_numpy(positions(full)), device),
-        copied(torch.from_numpy(global_keys), device),
-        tiled(far, 1, everywhere, (len(everywhere) + 1, blocks + 1))._replace(keys=own),
+        positions(full).long(),
+        global_keys,
+        tiled(far, 1, everywhere, (len(everywhere) + 1, blocks + 1))._replace(keys=global_keys),
         tiled(near, heads, np.arange(blocks), (None, None)),
     )
 
@@ -322,6 +324,6 @@ def _short_lists(
     return made[0], made[1]
 
 
-def tile_bytes(tiles: Tiles) -> int:
-    lists = (tiles.partial, tiles.full, tiles.partial_queries, tiles.full_queries)
-    return sum(made.counts.nbytes + made.ids.nbytes for made in lists if made is not None)
+def tile_bytes(tiles: Tiles | Parts) -> int:
+    """Bytes of all tensors."""
+    return sum(x.nbytes for x in tree_leaves(tiles) if isinstance(x, Tensor))
