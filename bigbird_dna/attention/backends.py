@@ -218,8 +218,8 @@ def choose_route(
 
     `q` (B, H, L, K) supplies the device, type and shape. `gradients` states whether a backward pass follows,
     and `relative` whether relative positions are used. "auto" selects full attention where the pattern covers
-    all pairs, and masked full attention for short sequences (`is_short`). Otherwise it selects flex on a GPU
-    or native on a CPU if available, else blocked. Only the sequence's own length and the kind of call matter,
+    all pairs. Otherwise it selects native on a CPU if available; or masked full attention for short sequences
+    (`is_short`), flex on a GPU if available, else blocked. Only the sequence's own length and the kind of call matter,
     so a score does not depend on the rest of the batch. If the requested route cannot serve the call, blocked
     is used with a `RouteWarning`.
     """
@@ -238,13 +238,14 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
     def choose(length: int) -> Choice:
         if route in ("dense", "blocked"):
             return Choice(route, ASKED)
-        if route == "auto" and not request.relative:
-            if pattern.is_full(pattern.blocks(length)):
-                return Choice("full", "every block attends to every block")
-            if is_short(pattern, length):
-                return Choice("masked", "the sequence is short")
+        free = route == "auto" and not request.relative
+        if free and pattern.is_full(pattern.blocks(length)):
+            return Choice("full", "every block attends to every block")
         if not refusals:
             refusals.append(backend.unavailable(request))
+        # The compiled kernel is also the fastest for short sequences.
+        if free and is_short(pattern, length) and (fastest != "native" or refusals[0] is not None):
+            return Choice("masked", "the sequence is short")
         if (why := refusals[0]) is None:
             return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
         if route != "auto":
@@ -280,6 +281,9 @@ def full_attention(
 
 
 def _full(call: Call) -> Tensor:
+    one_block = call._replace(pattern=native.one_block(call))
+    if not torch.compiler.is_compiling() and native.unavailable(one_block.request) is None:
+        return native.native_attention(one_block)
     cut = call.cut()
     mask, causal = None, call.pattern.causal
     longest = cut.q.shape[2]
@@ -298,7 +302,7 @@ ROUTES: dict[str, Callable[[Call], Tensor]] = {
     "masked": masked_attention,
     "full": _full,
 }
-_BY_BLOCKS = ("blocked", "native", "flex")  # require rows with equal numbers of blocks
+_BY_BLOCKS = ("blocked", "flex")  # require rows with equal numbers of blocks
 
 
 def _check_route(route: str) -> None:

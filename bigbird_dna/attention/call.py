@@ -2,7 +2,7 @@
 
 A route is a function of a `Call`. It computes softmax(QKᵀ / √K) V over the call's pattern, (B, H, L, K):
 equal to `dense_attention` up to rounding, and zero at positions from a row's length on. Routes based on the
-pattern's blocks ("blocked", "native", "flex") accept only rows with equal numbers of blocks.
+pattern's blocks ("blocked", "flex") accept only rows with equal numbers of blocks.
 """
 
 from collections.abc import Callable, Container, Sequence

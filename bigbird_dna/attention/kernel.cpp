@@ -46,7 +46,8 @@ typedef int32_t Integers __attribute__((vector_size(VECTOR_BYTES)));
 typedef float Loose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 constexpr long LANES = VECTOR_BYTES / 4;
-// Rows of a register tile, two vectors wide: with the operands it fills the 16 or 32 vector registers.
+// Rows of a register tile, two vectors wide: with the operands it fills the 16 or 32 vector registers. Tiles four
+// vectors wide, of half as many rows, load fewer operands, where rows are long enough.
 #if VECTOR_BYTES == 64 || defined(__aarch64__)
 constexpr int ROWS = 12;
 #else
@@ -189,23 +190,23 @@ __attribute__((always_inline)) inline void tile(long depth, const float* __restr
     Vector sums[R][N];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int x = 0; x < N; ++x) sums[r][x] = Add ? load(c + r * ldc + x * LANES) : Vector{};
     for (long k = 0; k < depth; ++k) {
         Vector row[N];
         const float* __restrict from = b.row(k);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int x = 0; x < N; ++x) row[x] = load(from + x * LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             const Vector factor = splat(Flipped ? a[k * lda + r] : a[r * lda + k]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int x = 0; x < N; ++x) sums[r][x] = fused(factor, row[x], sums[r][x]);
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int x = 0; x < N; ++x) store(c + r * ldc + x * LANES, sums[r][x]);
 }
 
@@ -214,8 +215,9 @@ __attribute__((always_inline)) inline void panel(long rows, long depth, const fl
                                                  long ldc) {
     const long step = Flipped ? 1 : lda;
     long r = 0;
-    for (; r + ROWS <= rows; r += ROWS)
-        tile<ROWS, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+    constexpr int MANY = N == 4 ? ROWS / 2 : ROWS;
+    for (; r + MANY <= rows; r += MANY)
+        tile<MANY, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
     for (; r + 4 <= rows; r += 4) tile<4, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
     for (; r + 2 <= rows; r += 2) tile<2, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
     for (; r < rows; ++r) tile<1, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
@@ -226,6 +228,10 @@ template <bool Flipped, bool Add, typename B>
 __attribute__((always_inline)) inline void product(long rows, long columns, long depth, const float* a, long lda,
                                                    B b, float* c, long ldc) {
     long x = 0;
+#if VECTOR_BYTES == 64
+    for (; x + 4 * LANES <= columns; x += 4 * LANES)
+        panel<4, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
+#endif
     for (; x + 2 * LANES <= columns; x += 2 * LANES)
         panel<2, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
     if (x < columns) panel<1, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
@@ -279,6 +285,7 @@ struct Problem {
     double first_bias;  // log2 of how often rows that are not full count key block 0
     const int32_t* key_blocks;  // (H, Q, S), -1 padded at the end of each row
     const uint8_t* full;        // (Q,) whether a query block attends to every block
+    const int64_t* rows;        // (B,) positions of the sequences in the tensors; null: 0, 1, …
     const int64_t* lengths;     // (B,)
     Launcher launcher;          // null: start own threads
     float* scratch;             // `scratch_size` elements
@@ -347,9 +354,19 @@ template <typename T> void put_as(const float* from, T* to, long width, float sc
     for (long c = 0; c < width; ++c) to[c] = narrow<T>(from[c] * scale);
 }
 
+// Position of an element (batch, head, token, 0) of a tensor.
+long position(const Problem& p, const Array& x, long batch, long head, long token) {
+    return (p.rows ? p.rows[batch] : batch) * x.batch + head * x.head + token * x.token;
+}
+
+// Position of an element (batch, head, token) of the log-sum-exps.
+long lse_position(const Problem& p, long batch, long head, long token) {
+    return ((p.rows ? p.rows[batch] : batch) * p.heads + head) * p.tokens + token;
+}
+
 // Copy one row of a tensor to or from a buffer.
 void take(const Problem& p, const Array& x, long batch, long head, long token, float* to) {
-    const long at = batch * x.batch + head * x.head + token * x.token;
+    const long at = position(p, x, batch, head, token);
     if (p.type == 1) return take_as(static_cast<const Brain*>(x.data) + at, to, p.width);
 #ifdef __FLT16_MAX__
     if (p.type == 2) return take_as(static_cast<const _Float16*>(x.data) + at, to, p.width);
@@ -358,7 +375,7 @@ void take(const Problem& p, const Array& x, long batch, long head, long token, f
 }
 
 void put(const Problem& p, const float* from, float scale, Array& x, long batch, long head, long token) {
-    const long at = batch * x.batch + head * x.head + token * x.token;
+    const long at = position(p, x, batch, head, token);
     if (p.type == 1) return put_as(from, static_cast<Brain*>(x.data) + at, p.width, scale);
 #ifdef __FLT16_MAX__
     if (p.type == 2) return put_as(from, static_cast<_Float16*>(x.data) + at, p.width, scale);
@@ -398,7 +415,7 @@ Rows rows_of(const Problem& p, const Group& group, const Layout& layout, long pl
         return {at, at + plane_size(p)};
     }
     const long batch = plane / p.heads, head = plane % p.heads;
-    const long k = batch * p.k.batch + head * p.k.head, v = batch * p.v.batch + head * p.v.head;
+    const long k = position(p, p.k, batch, head, 0), v = position(p, p.v, batch, head, 0);
     return {static_cast<const float*>(p.k.data) + k, static_cast<const float*>(p.v.data) + v};
 }
 
@@ -438,21 +455,21 @@ template <typename Visit> void each_tile(const Problem& p, long batch, long head
 class Walk {
   public:
     Walk(const Problem& p, const Queries& queries)
-        : p(p), own(queries.block), length(p.lengths[queries.batch]), full(p.full[queries.block]),
-          list(p.key_blocks + (queries.head * p.blocks + queries.block) * p.seen) {}
+        : p(p), own(queries.block), length(p.lengths[queries.batch]), last(queries.start + queries.count),
+          full(p.full[queries.block]), list(p.key_blocks + (queries.head * p.blocks + queries.block) * p.seen) {}
 
     bool next(Keys& keys) {
         keys.count = keys.segments = 0;
         const long blocks = full ? 1 : p.seen;  // for a full row, the whole sequence is one block
-        // Keys after the end of the sequence occupy space in a tile. The composition of tiles, and the order of all
-        // sums, thus does not depend on the sequence's length.
+        // Keys after the end of the sequence, or after all queries of a causal tile, occupy space in a tile. The
+        // composition of tiles, and the order of all sums, thus does not depend on the sequence's length.
         long room = TILE;
         while (place < blocks && (full || list[place] >= 0)) {
             const long start = (full ? 0 : list[place] * p.block_size) + done;
             const long left = (full ? length : p.block_size) - done, taken = std::min(left, room);
-            const long count = std::min(taken, length - start);
+            const bool first = !full && list[place] == 0, same = !full && list[place] == own;
+            const long count = std::min(taken, (same && p.causal ? std::min(last, length) : length) - start);
             if (count > 0) {
-                const bool first = !full && list[place] == 0, same = !full && list[place] == own;
                 keys.segment[keys.segments++] = {start, count, first, same};
                 keys.count += count;
             }
@@ -467,7 +484,7 @@ class Walk {
 
   private:
     const Problem& p;
-    const long own, length;
+    const long own, length, last;
     const bool full;
     const int32_t* list;
     long place = 0, done = 0;
@@ -546,8 +563,14 @@ bool softmax(Scratch& s, long columns, long keys) {
     for (long i = 0; i < columns; i += LANES) {
         float* column = s.scores + i;
         const Vector before = load(s.top + i);
-        Vector top = before;
-        for (long j = 0; j < keys; ++j) top = maximum(load(column + j * TILE), top);
+        // Several maxima at a time: one would wait for its predecessor.
+        Vector tops[4] = {before, before, before, before};
+        long last = 0;
+        for (; last + 4 <= keys; last += 4)
+#pragma GCC unroll 4
+            for (long n = 0; n < 4; ++n) tops[n] = maximum(load(column + (last + n) * TILE), tops[n]);
+        for (; last < keys; ++last) tops[0] = maximum(load(column + last * TILE), tops[0]);
+        Vector top = maximum(maximum(tops[0], tops[1]), maximum(tops[2], tops[3]));
         const Integers grows = top > before + SLACK;
         top = grows ? top : before;
         Vector sum{};
@@ -581,7 +604,7 @@ void attend(Problem& p, Scratch& s, const Queries& queries, const Rows& rows) {
                 for (long c = 0; c < line(p); ++c) s.sum[i * line(p) + c] *= s.factor[i];
         add_rows_to_queries(p, s, queries, keys, s.scores, rows.v);
     }
-    float* lse = p.lse + (queries.batch * p.heads + queries.head) * p.tokens + queries.start;
+    float* lse = p.lse + lse_position(p, queries.batch, queries.head, queries.start);
     for (long i = 0; i < queries.count; ++i) {
         lse[i] = s.top[i] + std::log2(s.total[i]);
         put(p, s.sum + i * line(p), 1 / s.total[i], p.out, queries.batch, queries.head, queries.start + i);
@@ -598,7 +621,7 @@ void load_queries_backward(const Problem& p, Scratch& s, const Queries& queries)
     for (long n = 0; n < queries.count * line(p); ++n) s.q[n] *= scale;
     std::fill_n(s.lse, TILE, 0.0f);
     std::fill_n(s.delta, TILE, 0.0f);
-    const float* lse = p.lse + (queries.batch * p.heads + queries.head) * p.tokens + queries.start;
+    const float* lse = p.lse + lse_position(p, queries.batch, queries.head, queries.start);
     std::copy_n(lse, queries.count, s.lse);
     for (long i = 0; i < queries.count; ++i) {
         float *upper = s.upper + i * line(p), *out = s.upper_flipped;  // reuses a free row
@@ -673,6 +696,7 @@ void backward_keys(Problem& p, Scratch& s, const Queries& tile, const std::vecto
         const bool listed = !p.full[block];
         keys.segment[0] = {tile.start, tile.count, listed && tile.block == 0, listed && tile.block == block};
         each_tile(p, tile.batch, tile.head, block, [&](const Queries& queries) {
+            if (p.causal && block == tile.block && queries.start + queries.count <= tile.start) return;
             load_queries_backward(p, s, queries);
             slopes(p, s, queries, keys, rows);
             add_to_keys(tile.count, queries.count, line(p), s.scores, s.upper, s.grad_v);

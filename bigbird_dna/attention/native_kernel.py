@@ -38,7 +38,7 @@ class KernelCall(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("block_size", "blocks", "seen")),
         *((name, ctypes.c_int64) for name in ("causal", "type", "threads")),
         *((name, ctypes.c_double) for name in ("scale", "first_bias")),
-        *((name, ctypes.c_void_p) for name in ("key_blocks", "full", "lengths")),
+        *((name, ctypes.c_void_p) for name in ("key_blocks", "full", "rows", "lengths")),
         *((name, ctypes.c_void_p) for name in ("launcher", "scratch")),
         *((name, _Array) for name in ("q", "k", "v", "out")),
         ("lse", ctypes.c_void_p),
@@ -157,27 +157,32 @@ class Kernel:
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
         q, k, v, pattern, lengths, layer, *_ = call
-        batch, heads, tokens, width = q.shape
-        graph = _make_graph(pattern, call.blocks, heads, layer)
-        ends = np.array(lengths, dtype=np.int64)
+        _, heads, tokens, width = q.shape
         tensors |= {"q": q, "k": k, "v": v}
         arrays = {
             name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
         }
-        problem = graph.problem(
-            (batch, heads, tokens, width),
-            ends,
-            causal=pattern.causal,
-            type=TYPES[q.dtype],
-            threads=torch.get_num_threads(),
-            lse=lse.data_ptr(),
-            **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
-        )
-        backward = "upper" in tensors
-        size = self._library.scratch_size(ctypes.byref(problem), int(backward))
-        scratch = torch.empty(size, dtype=torch.float32)
-        problem.scratch = scratch.data_ptr()
-        (self._library.backward if backward else self._library.forward)(ctypes.byref(problem))
+        by_blocks: dict[int, list[int]] = {}
+        for row, length in enumerate(lengths):
+            by_blocks.setdefault(pattern.graph_blocks(length, tokens), []).append(row)
+        for blocks, rows in by_blocks.items():
+            places, ends = np.array(rows), np.array([lengths[row] for row in rows])
+            graph = _make_graph(pattern, blocks, heads, layer)
+            problem = graph.problem(
+                (len(rows), heads, tokens, width),
+                ends,
+                rows=places.ctypes.data,
+                causal=pattern.causal,
+                type=TYPES[q.dtype],
+                threads=torch.get_num_threads(),
+                lse=lse.data_ptr(),
+                **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
+            )
+            backward = "upper" in tensors
+            size = self._library.scratch_size(ctypes.byref(problem), int(backward))
+            scratch = torch.empty(size, dtype=torch.float32)
+            problem.scratch = scratch.data_ptr()
+            (self._library.backward if backward else self._library.forward)(ctypes.byref(problem))
 
 
 def _result(call: Call) -> Tensor:

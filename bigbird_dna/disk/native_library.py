@@ -118,7 +118,7 @@ def _usable(path: Path | None, check: Callable[[Path], None]) -> Path | None:
     if path is None:
         return None
     try:
-        key = hashlib.sha256(path.read_bytes() + _processor().encode()).hexdigest()
+        key = hashlib.sha256(path.read_bytes() + processor().encode()).hexdigest()
         if _CHECKED.get(key) is None:
             check(path)
             _CHECKED.put(key, b"")
@@ -199,11 +199,11 @@ def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.Compl
 
 def _key(source: bytes, compiler: list[str]) -> str:
     version = _run([*compiler, "--version"], b"", VERSION_TIMEOUT).stdout
-    parts = [source, version, " ".join([*compiler, *FLAGS]).encode(), _processor().encode()]
+    parts = [source, version, " ".join([*compiler, *FLAGS]).encode(), processor().encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return what "native" depends on: the processor's model and instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

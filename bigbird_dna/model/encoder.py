@@ -45,9 +45,11 @@ from bigbird_dna.model.input_embeddings import (
 from bigbird_dna.model.kernels import (
     ACTIVATIONS,
     Dropout,
+    Linear,
     infer_activation,
     inner_bound,
     inner_tiles,
+    linear,
     reversible_layers,
 )
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
@@ -72,16 +74,16 @@ class Layer(nn.Module):
         self.attends_to_all = config.attention == "full"
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden) if has_keys(config) else None
-        self.value = nn.Linear(hidden, hidden)
-        self.attention_output = nn.Linear(hidden, hidden)
+        self.query = Linear(hidden, hidden)
+        self.key = Linear(hidden, hidden) if has_keys(config) else None
+        self.value = Linear(hidden, hidden)
+        self.attention_output = Linear(hidden, hidden)
         self.pre_norm, self.gated = config.norm == "pre", config.feed_forward == "gated"
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         width = config.intermediate or 4 * hidden
-        self.intermediate = nn.Linear(hidden, 2 * width if self.gated else width)
+        self.intermediate = Linear(hidden, 2 * width if self.gated else width)
         self.activation = config.activation
-        self.output = nn.Linear(width, hidden)
+        self.output = Linear(width, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_max_distance
@@ -161,7 +163,7 @@ class Layer(nn.Module):
         else:
             # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined
-            joined = F.linear(x, *(kept or self.join()))
+            joined = linear(x, *(kept or self.join()))
             if on_cpu and not compiling:
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
@@ -18,7 +17,7 @@ from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositio
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.ensemble import DyadMember, EnsembleSum, KmerMember, PositionMember
 from bigbird_dna.model.input_embeddings import initialize, rotation
-from bigbird_dna.model.kernels import ACTIVATIONS
+from bigbird_dna.model.kernels import ACTIVATIONS, Linear, linear
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 LEAST_ROWS = 8
@@ -44,7 +43,7 @@ class MaskedTokenHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.dense = Linear(config.hidden, config.hidden)
         self.activation = ACTIVATIONS[config.activation]
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
@@ -52,7 +51,7 @@ class MaskedTokenHead(nn.Module):
     def forward(self, hidden: Tensor, token_embeddings: Tensor) -> Tensor:
         """Hidden states (M, D) and embeddings (V, D) → logits (M, V)."""
         hidden = self.norm(self.activation(self.dense(hidden)))
-        return F.linear(hidden, token_embeddings, self.bias)
+        return linear(hidden, token_embeddings, self.bias)
 
 
 class NextSentenceHead(nn.Module):
@@ -60,8 +59,8 @@ class NextSentenceHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.pooler = nn.Linear(config.hidden, config.hidden)
-        self.output = nn.Linear(config.hidden, 2)
+        self.pooler = Linear(config.hidden, config.hidden)
+        self.output = Linear(config.hidden, 2)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Hidden states (B, L, D) → logits (B, 2); class 0 means that B follows A, as in BERT."""
@@ -131,9 +130,9 @@ class Classifier(nn.Module):
             words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
         self.pooling = pooling
-        self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
+        self.dense = Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
-        self.output = nn.Linear(config.hidden, outputs)
+        self.output = Linear(config.hidden, outputs)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
@@ -201,11 +200,11 @@ class QuestionAnswerer(nn.Module):
         super().__init__()
         inner = config.intermediate or 4 * config.hidden
         self.encoder = Encoder(config)
-        self.intermediate = nn.Linear(config.hidden, inner)
+        self.intermediate = Linear(config.hidden, inner)
         self.activation = ACTIVATIONS[config.activation]
-        self.output = nn.Linear(inner, config.hidden)
+        self.output = Linear(inner, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-        self.spans = nn.Linear(config.hidden, 2)
+        self.spans = Linear(config.hidden, 2)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.intermediate, self.output, self.spans):
             initialize(part, config.hidden)
@@ -277,10 +276,10 @@ class ChromatinNetwork(nn.Module):
             self.ensemble = EnsembleSum(tracks, None, words, DyadMember(tracks, dyads) if dyads else None)
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
-        self.dense = nn.Linear(width, hidden) if head == "dense" else None
+        self.dense = Linear(width, hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
         self.bins = BinLayers(config, bin_layers) if bin_layers else None
-        self.output = nn.Linear(hidden if head == "dense" else width, tracks)
+        self.output = Linear(hidden if head == "dense" else width, tracks)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:

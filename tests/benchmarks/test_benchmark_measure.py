@@ -42,7 +42,10 @@ def test_huggingface_pairs_count_repeated_blocks(blocks: int, random: int) -> No
 
 
 @pytest.mark.parametrize("work", ["inference", "training"])
-def test_operations_of_an_encoder_are_those_that_torch_counts(work: str) -> None:
+def test_operations_of_an_encoder_are_those_that_torch_counts(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")  # torch counts only its own operations
     sizes: dict[str, Any] = {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 50, "block_size": 16}
     options = EncoderOptions(lengths=(96,), passes=(work,), contenders=("full",), masked=1.0, **sizes)
     case = Case("full", 96, work)

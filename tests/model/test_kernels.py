@@ -1,4 +1,4 @@
-"""Reversible layers: gradients as of stored ones, and what is kept for the backward pass."""
+"""Matrix products; reversible layers: gradients as of stored ones, and what is kept for the backward pass."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from weakref import WeakSet
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
@@ -361,3 +362,50 @@ def test_nothing_is_dropped_or_drawn_outside_training(kernel: str) -> None:
         assert torch.equal(layer(x), x)
         assert torch.equal(layer(x, residual), residual + x)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---- matrix products -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[False, True])
+def other_product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's usual product, and the other one that it contains."""
+    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: request.param)
+
+
+@pytest.mark.usefixtures("other_product")
+@pytest.mark.parametrize("shape", [(7,), (1, 7), (3, 5, 7), (0, 7), (2, 300, 7)])
+def test_products_equal_those_in_double(shape: tuple[int, ...]) -> None:
+    layer = kernels.Linear(7, 11)
+    x = torch.randn(shape)
+    gaps = torch.stack([x, x], dim=-1)[..., 0]
+    with torch.no_grad():
+        expected = F.linear(x.double(), layer.weight.double(), layer.bias.double())
+        for given in (x, gaps):
+            torch.testing.assert_close(layer(given).double(), expected, rtol=1e-5, atol=1e-5)
+        bare = kernels.linear(x, layer.weight, None).double()
+        torch.testing.assert_close(bare, expected - layer.bias.double(), rtol=1e-5, atol=1e-5)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("other_product")
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 512), (768, 96), (1536, 64)])
+def test_a_row_is_independent_of_the_others(inputs: int, outputs: int) -> None:
+    """From 8 rows on, the least that models multiply."""
+    layer, x = kernels.Linear(inputs, outputs), torch.randn(700, inputs)
+    with torch.no_grad():
+        whole = layer(x)
+        for rows in (8, 9, 31, 64, 100, 333, 512):
+            assert torch.equal(layer(x[:rows]), whole[:rows])
+
+
+@pytest.mark.usefixtures("other_product")
+def test_training_and_narrow_types_use_the_usual_product() -> None:
+    layer, x = kernels.Linear(70, 30), torch.randn(50, 70)
+    plain = F.linear(x, layer.weight, layer.bias)
+    assert torch.equal(layer(x), plain) and layer(x).requires_grad
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    with torch.no_grad():
+        assert layer.double()(x.double()).dtype == torch.float64

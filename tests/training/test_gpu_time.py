@@ -25,7 +25,10 @@ ENCODER: dict[str, Any] = {"vocabulary": 500, "layers": 2, "hidden": 64, "heads"
     "changes", [{}, {"feed_forward": "gated"}, {"intermediate": 96}, {"gradient_checkpointing": True}]
 )
 @pytest.mark.parametrize("length", [64, 256])
-def test_operations_are_those_that_torch_counts(length: int, changes: dict[str, Any]) -> None:
+def test_operations_are_those_that_torch_counts(
+    length: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")  # torch counts only its own operations
     encoder = EncoderConfig(attention="full", **ENCODER, **changes)
     network, rows = PretrainingNetwork(encoder).train(), 3
     ids = torch.randint(5, 500, (rows, length))
