@@ -219,9 +219,9 @@ def choose_route(
     `q` (B, H, L, K) supplies the device, type and shape. `gradients` states whether a backward pass follows,
     and `relative` whether relative positions are used. "auto" selects full attention where the pattern covers
     all pairs. Otherwise it selects native on a CPU if available; or masked full attention for short sequences
-    (`is_short`), flex on a GPU if available, else blocked. Only the sequence's own length and the kind of call matter,
-    so a score does not depend on the rest of the batch. If the requested route cannot serve the call, blocked
-    is used with a `RouteWarning`.
+    (`is_short`), flex on a GPU if available, else blocked. Only the sequence's own length and the kind of
+    call matter, so a score does not depend on the rest of the batch. If the requested route cannot serve the
+    call, blocked is used with a `RouteWarning`.
     """
     return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(length)
 

@@ -61,8 +61,9 @@ constexpr float SLACK = 8;
 constexpr long LONGEST_RUN = 4;                // query blocks of a work item
 constexpr long PACK_ROWS = 64;                 // keys of a work item
 #ifndef PACKED_NUMBERS
-#define PACKED_NUMBERS (4L << 20)  // elements packed at once per thread: 16 MiB
+#define PACKED_NUMBERS (4L << 20)  // most elements packed at once per thread: 16 MiB
 #endif
+constexpr long CACHED_NUMBERS = 1 << 17;       // of short sequences: 512 KiB, which stay in the cache
 
 inline Vector load(const float* x) { return *reinterpret_cast<const Loose*>(x); }
 inline void store(float* x, Vector value) { *reinterpret_cast<Loose*>(x) = value; }
@@ -740,11 +741,13 @@ template <typename Work> class Crew {
     }
 };
 
-// Number of heads per group: as many as fit, a multiple of the thread count if possible.
+// Number of heads per group: those of one sequence, more if they stay in the cache, fewer if they take too much memory;
+// a multiple of the thread count if possible.
 long group_planes(const Problem& p, const Layout& layout) {
     const long all = std::max<long>(p.batch * p.heads, 1);
     if (!layout.size(p)) return all;
-    const long each = std::max(PACKED_NUMBERS / layout.size(p), 1L);
+    const long few = std::max<long>(CACHED_NUMBERS / layout.size(p), p.heads);
+    const long each = std::clamp(PACKED_NUMBERS / layout.size(p), 1L, few);
     return std::min<long>(each * p.threads, all);
 }
 
