@@ -1,20 +1,22 @@
 """`bigbird-dna benchmark attention`: attention alone, on random queries, keys and values.
 
-Contenders are our routes, torch's fused attention, HuggingFace's block-sparse one, and the mechanisms that go
-by no block pattern, under their names. Shapes: B batch, H heads, L tokens, K head width.
+Contenders are our routes, torch's fused attention, HuggingFace's block-sparse one, the mechanisms that go by
+no block pattern, under their names, and a gated long convolution in place of attention. Shapes: B batch, H
+heads, L tokens, K head width, D channels (H K).
 """
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
-from benchmarks.counts import BACKWARD
+from benchmarks.counts import BACKWARD, attention_bytes, convolution_operations
 from benchmarks.formulas import sizes_at, stated_exponent
 from benchmarks.options import AttentionOptions
 from bigbird_dna.attention import Route, bigbird_attention
@@ -37,6 +39,7 @@ class AttentionBenchmark(Benchmark):
         "sdpa-mask": Contender("pattern", 2, 2, longest=8192),
         "huggingface": Contender("huggingface", 2, 2),
         "auto": Contender("pattern", 1, routed=True),
+        "convolution": Contender("own", 1),
         **{name: Contender("own", 2) for name in known_mechanisms()},
     }
     passes = ("forward", "training")
@@ -70,6 +73,10 @@ class AttentionBenchmark(Benchmark):
         pattern = self.options.pattern
         if case.contender == "huggingface":
             return _huggingface(self.options, case, self.dtype(case))
+        if case.contender == "convolution":
+            channels = self.options.heads * self.options.width
+            module = GatedConvolution(channels, self.options.seed).to(self.device).eval()
+            return lambda q, k, v: module(q, k, v)
         if self.known[case.contender].graph == "own":
             return _mechanism(self.options, case, self.dtype(case))
         if case.contender == "sdpa":
@@ -81,12 +88,22 @@ class AttentionBenchmark(Benchmark):
         return lambda q, k, v: bigbird_attention(q, k, v, pattern, route=self.asked(case))
 
     def operations(self, case: Case) -> int:
-        return 4 * self.options.width * self.pairs(case) * (1 + BACKWARD * case.trains)
+        of = self.options
+        if case.contender == "convolution":
+            forward = of.batch * convolution_operations(case.length, of.heads * of.width)
+        else:
+            forward = 4 * of.width * self.pairs(case)
+        return forward * (1 + BACKWARD * case.trains)
+
+    def bytes(self, case: Case) -> int:
+        of = self.options
+        numbers = of.batch * of.heads * case.length * of.width
+        return attention_bytes(numbers, case.trains, self.dtype(case).itemsize)
 
     def stated(self, contender: str, lengths: Sequence[int]) -> float | None:
         """Of a mechanism by its formula, with the sizes that it is measured with; of others their order."""
         kind = self.known[contender]
-        if kind.graph == "own":
+        if kind.graph == "own" and contender in known_mechanisms():
             return stated_exponent(find_mechanism(contender), self.options.width, lengths)
         return float(kind.order)
 
@@ -96,6 +113,47 @@ class AttentionBenchmark(Benchmark):
             return None
         first = kept.setdefault(self.known[case.contender].graph, outputs)
         return None if first is outputs else relative_difference(outputs, first)
+
+
+class GatedConvolution(nn.Module):
+    """A gated long convolution as in HyenaDNA's layers, with random weights; not the released model.
+
+    As in Poli et al. 2023, arXiv 2302.10866, of order 2, projections and their short convolutions left out:
+    q ⊙ (h ∗ (k ⊙ v) + b ⊙ k ⊙ v), causal, with filters h (D, L) as long as the input. A small network makes
+    them from the position in every call, with HyenaDNA's sizes: five features, two inner layers of 64 with
+    sines, and an exponential decay by channel. Fourier transforms of twice the length convolve in float32.
+    """
+
+    def __init__(self, channels: int, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.layers = nn.ModuleList([nn.Linear(5, 64), nn.Linear(64, 64), nn.Linear(64, 64)])
+            self.last = nn.Linear(64, channels, bias=False)
+            self.bias = nn.Parameter(torch.randn(channels))
+        slow, fast = math.log(100) / 1.5, math.log(100) / 0.3  # one hundredth is left after 1.5 and 0.3 L
+        self.register_buffer("decay", torch.linspace(slow, fast, channels))
+
+    def filters(self, tokens: int) -> Tensor:
+        """The filters (D, L)."""
+        place = torch.linspace(0, 1, tokens, device=self.bias.device)[:, None]
+        turn = 2 * math.pi * torch.arange(tokens, device=self.bias.device)[:, None] / tokens
+        bands = turn * torch.linspace(1e-4, 1, 2, device=self.bias.device)
+        found = torch.cat([place, bands.cos(), -bands.sin()], dim=1)
+        for layer in self.layers:
+            found = layer(found).sin()
+        filters: Tensor = self.last(found) * torch.exp(-place * self.get_buffer("decay"))
+        return filters.T
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, H, L, K) each → (B, H, L, K)."""
+        batch, heads, tokens, width = q.shape
+        gate, keys, values = (x.transpose(2, 3).reshape(batch, -1, tokens).float() for x in (q, k, v))
+        signal = keys * values  # (B, D, L)
+        spectrum = torch.fft.rfft(self.filters(tokens), 2 * tokens) * torch.fft.rfft(signal, 2 * tokens)
+        convolved = torch.fft.irfft(spectrum, 2 * tokens)[..., :tokens]
+        out: Tensor = gate * (convolved + self.bias[:, None] * signal)
+        return out.view(batch, heads, width, tokens).transpose(2, 3).to(q.dtype)
 
 
 @lru_cache(maxsize=1)  # all contenders of a case share them

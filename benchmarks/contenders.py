@@ -89,6 +89,10 @@ class Benchmark(ABC):
         """Floating-point operations that the result needs; see `counts`."""
 
     @abstractmethod
+    def bytes(self, case: Case) -> int:
+        """Bytes that have to be moved between memory and processor at the least; see `counts`."""
+
+    @abstractmethod
     def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
         """Relative difference to what it should equal; `kept` is shared by the contenders of a case."""
 

@@ -2,8 +2,17 @@
 
 Operations are what a result is made of, matrix products alone, an addition and a multiplication as two: four
 times its width for each pair of a head. Nothing is counted for softmax, normalization or the optimizer, nor
-for scores that a backward pass computes a second time. Axes: H heads, Q query blocks, S blocks of keys.
+for scores that a backward pass computes a second time. A Fourier transform of N complex numbers counts as
+5 N log2 N operations, one of real numbers as half.
+
+Bytes are the least that must be moved between memory and processor: of attention its inputs and results, each
+once; of an encoder its weights once per pass, and the inputs and results of every product of a layer. Caches
+spare some of the latter.
+
+Axes: H heads, Q query blocks, S blocks of keys.
 """
+
+import math
 
 import numpy as np
 
@@ -29,3 +38,32 @@ def huggingface_pairs(tokens: int, heads: int, block_size: int, random_blocks: i
     blocks = tokens // block_size
     inner = (blocks - 4) * (5 + random_blocks) + 2 * (4 + random_blocks)
     return heads * block_size**2 * (2 * blocks + inner)
+
+
+def convolution_operations(tokens: int, channels: int) -> int:
+    """Of a gated long convolution by Fourier transforms of twice the length."""
+    double = 2 * tokens
+    transforms = 3 * 2.5 * double * math.log2(double)  # of the input, of the filter, and back
+    return round(channels * (transforms + 6 * (tokens + 1) + 4 * tokens))
+
+
+def attention_bytes(numbers: int, trains: bool, size: int = 4) -> int:
+    """Of attention whose queries have so many numbers of `size` bytes.
+
+    Forward: queries, keys, values, and the result. Backward: these, the gradient, and three gradients.
+    """
+    return size * numbers * (4 + 8 * trains)
+
+
+def encoder_operations(layers: int, hidden: int, tokens: int, keys: float) -> int:
+    """Of the layers of an encoder for so many tokens, each of which attends to so many keys."""
+    return round(tokens * layers * (24 * hidden**2 + 4 * keys * hidden))
+
+
+def encoder_bytes(weights: int, layers: int, hidden: int, tokens: int, trains: bool, size: int = 4) -> int:
+    """Of a pass of an encoder with so many weights over so many tokens, in a step with AdamW if it trains.
+
+    A layer's products take and give 20 numbers per token and unit of width. A step reads the weights again,
+    writes their gradients, and reads and writes gradients, weights and two moments.
+    """
+    return size * (weights * (1 + 9 * trains) + 20 * layers * hidden * tokens * (1 + BACKWARD * trains))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
-from benchmarks.counts import BACKWARD
+from benchmarks.counts import BACKWARD, encoder_bytes
 from benchmarks.options import BLOCKS, EncoderOptions
 from bigbird_dna.attention import Route
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
@@ -99,6 +99,12 @@ class EncoderBenchmark(Benchmark):
         attention = 4 * of.layers * of.width * self.pairs(case)
         head = 2 * predicted * (of.hidden**2 + of.hidden * of.vocabulary)
         return (linear + attention + head) * (1 + BACKWARD * case.trains)
+
+    def bytes(self, case: Case) -> int:
+        of = self.options
+        weights = 12 * of.layers * of.hidden**2 + of.hidden**2 + of.vocabulary * of.hidden
+        size, tokens = self.dtype(case).itemsize, of.batch * case.length
+        return encoder_bytes(weights, of.layers, of.hidden, tokens, case.trains, size)
 
     def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
         """Of the logits in bfloat16 to the same network's in float32."""

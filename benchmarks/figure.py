@@ -19,6 +19,7 @@ LOOKS = {
     "auto": (style.INK, "P", "-"),
     "sdpa": (style.ORANGE, "^", "--"),
     "sdpa-mask": (style.PURPLE, "X", "--"),
+    "convolution": (style.PURPLE, "P", ":"),
     "huggingface": (style.VERMILION, "h", "-."),
     "bigbird": (style.BLUE, "o", "-"),
     "full": (style.ORANGE, "^", "--"),

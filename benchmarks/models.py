@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.contenders import Call
+from benchmarks.counts import encoder_bytes, encoder_operations
 from benchmarks.machine import describe_machine, describe_software
 from benchmarks.page import three
-from benchmarks.timing import bfloat16_speed, describe, matrix_product, turns
+from benchmarks.timing import beside_product, bfloat16_speed, describe
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
@@ -58,7 +59,7 @@ def models(values: Mapping[str, Any]) -> dict[str, Any]:
             "software": describe_software(),
             "settings": {name: values[name] for name in ("shapes", "repeats", "threads", "max_seconds")},
         }
-        tokenizer = DnaTokenizer.train([_dna(CORPUS)], Path(home) / "tokenizer.model", VOCABULARY)
+        tokenizer = DnaTokenizer.train([random_dna(CORPUS)], Path(home) / "tokenizer.model", VOCABULARY)
         precisions = ["float32"] + ["bfloat16"] * (bfloat16_speed(here) >= 1)
         rows = []
         for layers, hidden in shapes:
@@ -91,7 +92,7 @@ def _config(layers: int, hidden: int) -> EncoderConfig:
     )
 
 
-def _dna(count: int, seed: int = 0) -> str:
+def random_dna(count: int, seed: int = 0) -> str:
     return "".join(np.random.default_rng(seed).choice(list("ACGT"), count))
 
 
@@ -119,14 +120,15 @@ def _training(layers: int, hidden: int, precision: Any, values: Mapping[str, Any
         return (error.detach(),)
 
     operations = 3 * (_operations(network, ids.shape[1], ids.numel()) + 2 * len(masked) * hidden * VOCABULARY)
+    amounts = Amounts(ids.numel(), operations, _bytes(network, ids.numel(), trains=True))
     work = f"training, {sequences} × {TOKENS} tokens"
-    return _measure(f"{layers} × {hidden}", work, precision, step, ids.numel(), operations, values)
+    return _measure(f"{layers} × {hidden}", work, precision, step, amounts, values)
 
 
 def _scoring(layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[str, Any]) -> dict[str, Any]:
     torch.manual_seed(0)
     network = Classifier(_config(layers, hidden), 1, "mean").eval()
-    windows = [_dna(WINDOW, seed) for seed in range(WINDOWS)]
+    windows = [random_dna(WINDOW, seed) for seed in range(WINDOWS)]
 
     def score() -> tuple[torch.Tensor, ...]:
         rows = PromoterRows(window_rows(tokenizer, windows, 1024, ANCHOR))
@@ -134,29 +136,51 @@ def _scoring(layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[
 
     rows = window_rows(tokenizer, windows, 1024, ANCHOR)
     operations = sum(_operations(network, len(row), len(row)) for row in rows)
-    work = f"scoring, windows of {WINDOW} bp"
-    return _measure(f"{layers} × {hidden}", work, "float32", score, WINDOWS, operations, values)
+    amounts = Amounts(WINDOWS, operations, _bytes(network, sum(map(len, rows))))
+    return _measure(
+        f"{layers} × {hidden}", f"scoring, windows of {WINDOW} bp", "float32", score, amounts, values
+    )
 
 
 def _operations(network: nn.Module, length: int, tokens: int) -> int:
     """Of the products in the layers for `tokens` tokens in sequences of `length`: full attention, as here."""
+    config = _encoder_config(network)
+    return encoder_operations(config.layers, config.hidden, tokens, length)
+
+
+def _bytes(network: nn.Module, tokens: int, trains: bool = False) -> int:
+    """That a pass over so many tokens moves at the least, with each weight read once."""
+    config, weights = _encoder_config(network), sum(weight.numel() for weight in network.parameters())
+    return encoder_bytes(weights, config.layers, config.hidden, tokens, trains)
+
+
+def _encoder_config(network: nn.Module) -> EncoderConfig:
     (encoder,) = (module for name, module in network.named_children() if name == "encoder")
-    config = encoder.config
-    assert isinstance(config, EncoderConfig)
-    return tokens * config.layers * (24 * config.hidden**2 + 4 * length * config.hidden)
+    assert isinstance(encoder.config, EncoderConfig)
+    return encoder.config
+
+
+class Amounts(NamedTuple):
+    """What a call does: tokens or windows, operations, and bytes moved (see `counts`)."""
+
+    items: int
+    operations: int
+    bytes: int
 
 
 def _measure(
-    model: str, work: str, precision: str, call: Call, count: int, operations: int, values: Mapping[str, Any]
+    model: str, work: str, precision: str, call: Call, amounts: Amounts, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Time a call that deals with `count` tokens or windows, beside products in float32."""
-    multiply = matrix_product(PRODUCT, PRODUCT, PRODUCT, torch.float32, torch.device("cpu"))
-    times, product_times = turns([call, multiply], values["repeats"])
-    rates = 2 * PRODUCT**3 / np.array(product_times)
+    """Time a call beside products in float32."""
+    (times,), product = beside_product(
+        [call], values["repeats"], (PRODUCT,) * 3, torch.float32, torch.device("cpu")
+    )
+    rates = 2 * PRODUCT**3 / np.array(product["seconds"])
     row: dict[str, Any] = {"model": model, "work": work, "precision": precision, **describe(times)}
-    row["per_second"] = count / row["median"]
+    row |= {"operations": amounts.operations, "bytes": amounts.bytes}
+    row["per_second"] = amounts.items / row["median"]
     row["product_rate"] = float(np.median(rates))
-    row["share"] = float(np.median(operations / np.array(times) / rates))
+    row["share"] = float(np.median(amounts.operations / np.array(times) / rates))
     row["in_products"] = _in_products(call) if work.startswith("training") else None
     log(f"{model}, {work}, {precision}: {row['per_second']:,.0f} per second, {row['share']:.0%} of the rate")
     return row

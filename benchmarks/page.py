@@ -10,6 +10,7 @@ LABELS = {
     "huggingface": "HuggingFace BigBird",
     "bigbird": "bigbird-dna",
     "full": "bigbird-dna, full attention",
+    "convolution": "convolution of HyenaDNA's size",
 }
 WORK = {
     ("attention", "forward"): "Forward",
@@ -44,7 +45,7 @@ def markdown(benchmark: Mapping[str, Any]) -> str:
         rows = [row for row in benchmark["results"] if row["pass"] == work]
         measured = [_cells(row, benchmark) for row in rows if row["status"] == "measured"]
         parts.append(f"### {title(benchmark, work)}")
-        parts += filter(None, (_table(measured), _left_out(rows)))
+        parts += filter(None, (table(measured), _left_out(rows)))
     return "\n\n".join([*parts, legend, *_growth(benchmark)]) + "\n"
 
 
@@ -114,14 +115,14 @@ def _cells(row: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, st
     }
 
 
-def _table(rows: list[dict[str, str]]) -> str:
-    """Aligned for the eye as well; without the columns that are empty."""
+def table(rows: list[dict[str, str]]) -> str:
+    """Rows of cells by column, aligned for the eye as well; without the columns that are empty."""
     columns = []
     for name in rows[0] if rows else ():
         cells = [row[name] for row in rows]
         if any(cells):
             width = max(map(len, [name, *cells]))
-            left = name == "contender"  # the others are numbers
+            left = name in ("work", "contender")  # the others are numbers
             rule = (":" + "-" * (width - 1)) if left else "-" * (width - 1) + ":"
             columns.append([f"{cell:{'<' if left else '>'}{width}}" for cell in (name, *cells)])
             columns[-1].insert(1, rule)
@@ -149,7 +150,7 @@ def _growth(benchmark: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     start = min(fit["base"] for fit in fits)
-    return [f"Power of the length that time and memory grow with, from {start:,} tokens on:", _table(rows)]
+    return [f"Power of the length that time and memory grow with, from {start:,} tokens on:", table(rows)]
 
 
 def _left_out(rows: list[Mapping[str, Any]]) -> str:

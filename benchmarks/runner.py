@@ -14,7 +14,7 @@ from benchmarks.encoder import EncoderBenchmark
 from benchmarks.machine import describe_machine, describe_software
 from benchmarks.models import models
 from benchmarks.options import AttentionOptions, EncoderOptions
-from benchmarks.timing import bfloat16_speed, describe, growth, matrix_product, ratios, turns
+from benchmarks.timing import beside_product, bfloat16_speed, describe, growth, ratios
 from bigbird_dna.console import log
 
 FORMAT = 1
@@ -128,17 +128,15 @@ def _in_turns(
     options, first = benchmark.options, next(iter(calls))
     hidden, dtype = options.heads * options.width, benchmark.dtype(first)
     shape = (PRODUCT_ROWS[benchmark.device.type], hidden, 4 * hidden)
-    multiply = matrix_product(*shape, dtype, benchmark.device)
-    *times, product_times = turns([*calls.values(), multiply], options.repeats)
-    product: Row = {"length": first.length, "pass": first.work, "shape": list(shape)}
-    product |= {"dtype": str(dtype).removeprefix("torch."), **describe(product_times)}
-    product["rate"] = 8 * shape[0] * hidden**2 / product["median"]
+    times, product = beside_product([*calls.values()], options.repeats, shape, dtype, benchmark.device)
+    product = {"length": first.length, "pass": first.work, **product}
     by_contender = {case.contender: seconds for case, seconds in zip(calls, times, strict=True)}
     for case, seconds in zip(calls, times, strict=True):
         row = rows[case]
         row |= describe(seconds)
         row["ratio"] = ratios(seconds, by_contender.get(reference))
         row["operations"] = benchmark.operations(case)
+        row["bytes"] = benchmark.bytes(case)
         row["rate"] = row["operations"] / row["median"]
         row["share"] = row["rate"] / product["rate"]
         row["tokens_per_second"] = options.batch * case.length / row["median"]

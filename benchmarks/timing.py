@@ -1,5 +1,6 @@
 """Timing of contenders that take turns, and what is said about the times."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,18 @@ def matrix_product(rows: int, inner: int, columns: int, dtype: torch.dtype, devi
     a = torch.randn(rows, inner, device=device, generator=generator).to(dtype)
     b = torch.randn(inner, columns, device=device, generator=generator).to(dtype)
     return lambda: (a @ b,)
+
+
+def beside_product(
+    calls: Sequence[Call], repeats: int, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> tuple[list[list[float]], dict[str, Any]]:
+    """Seconds of each call as by `turns`, and the matrix product (rows, inner, columns) timed in these turns.
+
+    The rate of the product is in operations per second.
+    """
+    *times, seconds = turns([*calls, matrix_product(*shape, dtype, device)], repeats)
+    product = {"shape": list(shape), "dtype": str(dtype).removeprefix("torch."), **describe(seconds)}
+    return times, product | {"rate": 2 * math.prod(shape) / product["median"]}
 
 
 def bfloat16_speed(device: torch.device) -> float:

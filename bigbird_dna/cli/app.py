@@ -148,7 +148,10 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "benchmark": (
         "Measure time and memory of this software and of other implementations.",
-        {name: f"cli.benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
+        {
+            "all": "cli.benchmark.all_parts",
+            **{name: f"cli.benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
+        },
     ),
 }
 """Group → help text of the group, and command name → module and function of the command."""

@@ -55,7 +55,8 @@ def attention(
         None,
         "Implementations to compare: backends of bigbird-dna (native, blocked, flex, dense, auto), full "
         "attention of PyTorch without (sdpa) or with the pattern as a mask (sdpa-mask), HuggingFace's "
-        "BigBird, and attention mechanisms by name (mechanisms: all of them) with sizes of √tokens.",
+        "BigBird, and attention mechanisms by name (mechanisms: all of them) with sizes of √tokens. "
+        "convolution: a gated long convolution of HyenaDNA's size.",
     ),
     reference: str | None = RELATIVE_TO,
     repeats: int = repeats(7),
@@ -154,14 +155,58 @@ def batches(
     _benchmark("batches", context.params, output)
 
 
-def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
-    """Run a benchmark with the options of its command; raise `UsageError` outside a source checkout."""
+def all_parts(
+    output: Path = output(..., "DIR", "Directory for benchmark.json, benchmark.md and roofline.svg."),
+    threads: int | None = THREADS,
+    repeats: int = repeats(5),
+    only: str | None = option(
+        None, "NAMES", "Parts, comma-separated: attention, encoder, models, variants, auc, lsgkm.", "all"
+    ),
+) -> None:
+    """Compare all of this software with its alternatives, on one page and in one plot, in at most 15 minutes.
+
+    The alternatives are those that are installed: PyTorch's attention, HuggingFace's BigBird, scikit-learn,
+    LS-GKM. Repetitions of all implementations of a task are interleaved. A part that fails or lacks a program
+    is listed with the reason. Results are written after each part.
+
+    Example: bigbird-dna benchmark all -o benchmark-all
+    """
+    _find_benchmarks()
+    from benchmarks.roofline import draw_roofline
+    from benchmarks.suite import Plan, chosen_parts, run_all, suite_page
+
+    parts = chosen_parts(only)
+    check_writable(output / "benchmark.json")
+    page = ""
+    for result in run_all(Plan(repeats, threads), parts):
+        page = suite_page(result)
+        with into_directory(output) as files:
+            write_json(files / "benchmark.json", result)
+            (files / "benchmark.md").write_text(page)
+            draw_roofline(result, files / "roofline.svg")
+    typer.echo(page, nl=False)
+    _written(output)
+
+
+def _find_benchmarks() -> Path:
+    """Make `benchmarks` importable and return the checkout; raise `UsageError` outside a source checkout."""
     root = Path(bigbird_dna.__file__).parents[1]
     if not ((root / "pyproject.toml").is_file() and (root / "benchmarks").is_dir()):
         raise UsageError(
             "benchmark: needs a checkout of the source code; the installed package has no benchmarks/"
         )
     sys.path.insert(0, str(root))  # processes that measure memory inherit this path
+    return root
+
+
+def _written(output: Path) -> None:
+    names = (path.name for pattern in ("benchmark.*", "roofline.*") for path in sorted(output.glob(pattern)))
+    log(f"{output}: {', '.join(names)}")
+
+
+def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
+    """Run a benchmark with the options of its command."""
+    _find_benchmarks()
     from benchmarks.batches import batches_page
     from benchmarks.figure import draw
     from benchmarks.models import models_page
@@ -180,4 +225,4 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
             (files / "benchmark.md").write_text(page)
             if name not in pages:
                 draw(result, files / "benchmark.svg")
-        log(f"{output}: {', '.join(path.name for path in sorted(output.glob('benchmark.*')))}")
+        _written(output)
