@@ -122,7 +122,7 @@ def table(rows: list[dict[str, str]]) -> str:
         cells = [row[name] for row in rows]
         if any(cells):
             width = max(map(len, [name, *cells]))
-            left = name in ("work", "contender")  # the others are numbers
+            left = name in ("work", "contender", "result")  # the others are numbers
             rule = (":" + "-" * (width - 1)) if left else "-" * (width - 1) + ":"
             columns.append([f"{cell:{'<' if left else '>'}{width}}" for cell in (name, *cells)])
             columns[-1].insert(1, rule)

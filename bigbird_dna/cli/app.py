@@ -150,7 +150,10 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Measure time and memory of this software and of other implementations.",
         {
             "all": "cli.benchmark.all_parts",
-            **{name: f"cli.benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
+            **{
+                name: f"cli.benchmark.{name}"
+                for name in ("against", "attention", "encoder", "models", "batches")
+            },
         },
     ),
 }

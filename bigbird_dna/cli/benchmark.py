@@ -7,11 +7,12 @@ from typing import Any
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.options import DEVICE, THREADS, option, output
+from bigbird_dna.cli.options import DEVICE, THREADS, argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.gpus import available_cores
 
 # Options shared by several commands. `benchmarks.options` checks their values.
 
@@ -186,6 +187,53 @@ def all_parts(
             draw_roofline(result, files / "roofline.svg")
     typer.echo(page, nl=False)
     _written(output)
+
+
+def against(
+    commit: str = argument("Commit, branch or tag to compare with.", "COMMIT"),
+    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md.", "none"),
+    parts: str | None = option(
+        None,
+        "NAMES",
+        "Timings, comma-separated: attention-forward, attention-training, training-step, window-scoring.",
+        "all",
+    ),
+    threshold: float = option(10.0, "PERCENT", "Fail if a timing is slower by more than this."),
+    rounds: int = option(6, None, "Number of pairs of processes, one of each commit.", least=1),
+    seconds: float = option(1.0, None, "Least time per timing and process."),
+    threads: int | None = THREADS,
+) -> None:
+    """Check that this checkout is not slower than COMMIT, a commit of it in git.
+
+    Processes of both take turns, with the same script, seed and threads, so that other load on the machine
+    affects both. COMMIT is checked out into a temporary directory. The ratio of a timing is the median over
+    pairs of processes. Timings that seem slower are measured in twice the rounds. A timing that COMMIT does
+    not have is listed as new.
+
+    Exit code 1 if a timing is slower.
+
+    Example: bigbird-dna benchmark against main --threshold 5
+    """
+    root = _find_benchmarks()
+    from benchmarks.against import Comparison, against_page, chosen_timings, faults
+    from benchmarks.against import against as compare
+
+    asked = chosen_timings(parts)
+    if output is not None:
+        check_writable(output / "benchmark.json")
+    of = Comparison(root, commit, asked, threshold, rounds, threads or available_cores(), seconds)
+    result = compare(of)
+    page = against_page(result)
+    typer.echo(page, nl=False)
+    if output is not None:
+        with into_directory(output) as files:
+            write_json(files / "benchmark.json", result)
+            (files / "benchmark.md").write_text(page)
+        _written(output)
+    if found := faults(result):
+        for sentence in found:
+            log(sentence)
+        raise DataError(f"{len(found)} of {len(asked)} timings are slower than in {commit}, or fail")
 
 
 def _find_benchmarks() -> Path:
