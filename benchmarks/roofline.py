@@ -110,7 +110,7 @@ def _draw_points(axis: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
             row["rate"] / 1e9,
             color=color,
             marker=marker,
-            markerfacecolor="white" if row["hollow"] else color,
+            markerfacecolor="none" if row["hollow"] else color,
             markeredgecolor=color if row["hollow"] else "white",
             markersize=8,
             linestyle="",

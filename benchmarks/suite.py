@@ -31,7 +31,6 @@ ATTENTION: dict[str, Any] = {
     "lengths": "512,4096",
     "passes": "forward,training",
     "contenders": "native,sdpa,flex,huggingface,longformer,convolution",
-    "reference": "native",
 }
 ENCODER: dict[str, Any] = {
     "lengths": "4096",
@@ -41,7 +40,6 @@ ENCODER: dict[str, Any] = {
     "vocabulary": 4096,
     "passes": "inference,training",
     "contenders": "bigbird,huggingface",
-    "reference": "bigbird",
 }
 SHAPES = "2x128,4x256"
 WHOLE = "Models and variants"  # a panel of the plot
@@ -194,7 +192,7 @@ def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[st
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": describe_machine(torch.device("cpu")),
             "software": describe_software(),
-            "settings": {"parts": [*parts], "repeats": plan.repeats, "threads": plan.threads},
+            "settings": {"parts": [*parts], **plan._asdict(), "sizes": plan.sizes._asdict()},
             "roofs": measure_roofs(plan.repeats),
             "seconds": {},
             "results": [],

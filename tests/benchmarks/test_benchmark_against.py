@@ -101,7 +101,11 @@ def test_a_threshold_decides(history: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for threshold, found in ((24.0, 1), (26.0, 0)):
         clock = Clock({"first": {name: [1.0] * 2}, "second": {name: [1.25] * 2}})
         monkeypatch.setattr(module, "time_commit", clock)
-        assert len(faults(against(Comparison(history, "first", [name], threshold, rounds=1)))) == found
+        result = against(Comparison(history, "first", [name], threshold, rounds=1))
+        assert len(faults(result)) == found
+        assert result["uncommitted"] == ("uncommitted" in against_page(result)) == (threshold == 26)
+        (history / "other").write_text("not committed")
+        git(history, "add", "other")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, DataError("stopped")])
