@@ -24,7 +24,8 @@ Activation = Literal["gelu_tanh", "gelu", "relu"]
 @cache
 def mkl_is_slow() -> bool:
     """Whether torch's float32 products on this CPU, MKL's, are slower than those of oneDNN, which torch also
-    contains: on AMD's processors MKL does not use AVX-512. With it, oneDNN takes 0.45 of the time, with AVX2 0.9."""
+    contains: on AMD's processors MKL does not use AVX-512. With it, oneDNN takes 0.45 of the time; with AVX2
+    0.9."""
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and "AuthenticAMD" in processor()
 
 
