@@ -389,10 +389,12 @@ def test_products_equal_those_in_double(shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("other_product")
 @pytest.mark.parametrize(("inputs", "outputs"), [(128, 512), (768, 96), (1536, 64)])
-def test_a_row_is_independent_of_the_others(inputs: int, outputs: int) -> None:
-    """From 8 rows on, the least that models multiply."""
+def test_a_row_is_independent_of_the_others(
+    inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By oneDNN, from 8 rows on, the least that models multiply."""
+    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
     layer, x = kernels.Linear(inputs, outputs), torch.randn(700, inputs)
     with torch.no_grad():
         whole = layer(x)
