@@ -44,9 +44,6 @@ ClassIds = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Block ids of positives (m,) and of negatives (n,), small integers from 0."""
 
 
-LEAST_OF_CLASS = 5  # positives, and negatives, that a column needs to count in a median AUROC
-
-
 class Steps(NamedTuple):
     """Counts at the distinct scores of positives, from the highest score to the lowest, each (D,)."""
 
@@ -237,14 +234,6 @@ def auroc_of(steps: Steps, spread: Spread | None = None, tail: float = TAIL) -> 
     return logit_interval(area, half) if half else Estimate(area)
 
 
-def median_auroc(labels: NDArray[np.integer[Any]], scores: Scores) -> float:
-    """Return the median AUROC of the columns of (N, T) with 5 positives and 5 negatives; 0.5 without any."""
-    positives = labels.sum(axis=0, dtype=np.int64)
-    usable = (positives >= LEAST_OF_CLASS) & (positives <= len(labels) - LEAST_OF_CLASS)
-    values = [auroc(labels[:, t], scores[:, t]).value for t in np.flatnonzero(usable)]
-    return float(np.median(values)) if values else 0.5
-
-
 def _delong(steps: Steps, area: float) -> Spread:
     """Return DeLong's variation over ranked rows."""
     m, n = steps.positives, steps.negatives
@@ -263,9 +252,32 @@ def _delong(steps: Steps, area: float) -> Spread:
     return Spread(math.sqrt(variance), min(m, n))
 
 
+class Placements(NamedTuple):
+    """Twice the number of rows of the other class below each row, in the order of rows; ties count once."""
+
+    positives: Counts  # (m,)
+    negatives: Counts  # (n,)
+
+    @classmethod
+    def of(cls, positives: Scores, negatives: Scores) -> Placements:
+        """Count from scores without NaN; both classes are sorted, a fifth of the time of a search per row."""
+        own, ascending = np.argsort(positives), negatives[order := np.argsort(negatives)]
+        below, up_to = (np.searchsorted(ascending, positives[own], side) for side in ("left", "right"))
+        twice = np.bincount(np.concatenate([below, up_to]), minlength=len(order) + 1)
+        found = cls(np.empty(len(own), np.int64), np.empty(len(order), np.int64))
+        found.positives[own] = below + up_to
+        found.negatives[order] = np.cumsum(twice[:-1], out=twice[:-1])
+        return found
+
+    def spread(self, ids: ClassIds | None) -> Spread:
+        """Return the variation of the AUROC over the blocks with these ids; None: over rows."""
+        m, n = map(len, self)
+        return _spread(self.positives / (2 * n), (2 * m - self.negatives) / (2 * m), ids)
+
+
 def block_spread(positives: Scores, negatives: Scores, ids: ClassIds) -> Spread:
     """Return the variation of the AUROC of positives (m,) and negatives (n,) over blocks with these ids."""
-    return _spread(_fraction_below(positives, negatives), _fraction_below(-negatives, -positives), ids)
+    return Placements.of(positives, negatives).spread(ids)
 
 
 def _spread(of_positives: Floats, of_negatives: Floats, ids: ClassIds | None) -> Spread:
@@ -299,15 +311,23 @@ def auroc_difference(
     one, two = by_class(labels, first), by_class(labels, second)
     if not all(map(len, one)):
         return Difference()
-    of_positives = _fraction_below(*one) - _fraction_below(*two)
-    of_negatives = _fraction_below(*two[::-1]) - _fraction_below(*one[::-1])
-    value = float(of_positives.mean())
     ids = None if blocks is None else ids_by_class(labels, blocks)
+    return placed_difference(Placements.of(*one), Placements.of(*two), (first, second), ids)
+
+
+def placed_difference(
+    one: Placements, two: Placements, scores: tuple[ArrayLike, ArrayLike], ids: ClassIds | None
+) -> Difference:
+    """Return `auroc_difference` of two `scores` (N,) from their placements."""
+    m, n = map(len, one)
+    of_positives = one.positives / (2 * n) - two.positives / (2 * n)
+    of_negatives = two.negatives / (2 * m) - one.negatives / (2 * m)
+    value = float(of_positives.mean())
     spread = _spread(of_positives, of_negatives, ids)
     if spread.units < FEWEST_UNITS:
         return Difference(value)
     if not spread.error:
-        ranks = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
+        ranks = (np.unique(np.asarray(one), return_inverse=True)[1] for one in scores)
         if not np.array_equal(next(ranks), next(ranks)):
             return Difference(value)
     half = spread.half
@@ -373,16 +393,6 @@ def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
     if area.value in (0.0, 1.0):
         return "classes fully separated: interval of AUROC from pairs of rows or blocks"
     return ""
-
-
-def _fraction_below(scores: Scores, others: Scores) -> Floats:
-    """Return the fraction of `others` below each score; ties count one half."""
-    ascending = np.sort(others)
-    below = np.searchsorted(ascending, scores, "left")
-    tied = np.flatnonzero(np.append(ascending, np.nan)[below] == scores)
-    twice = 2 * below
-    twice[tied] += np.searchsorted(ascending, scores[tied], "right") - below[tied]
-    return twice / (2 * len(others))
 
 
 def _logistic(value: float) -> float:

@@ -24,13 +24,13 @@ from bigbird_dna.metrics.auroc import (
     Counts,
     Difference,
     Estimate,
+    Placements,
     Steps,
-    auroc_difference,
     auroc_note,
     auroc_of,
     average_precision,
-    block_spread,
     discoveries,
+    placed_difference,
     thin_curve,
 )
 from bigbird_dna.reporting.track_array import TrackArray
@@ -40,8 +40,8 @@ _THREADS = 4
 _LISTED = 5  # names listed in a message
 CURVE_POINTS = 80  # per track; the error on either axis is at most 1/40, usually far less
 
-# Approximate memory in bytes of all slices processed at the same time.
-MEMORY = 1 << 30
+# Approximate memory in bytes of all slices processed at the same time; files are read once for each slice.
+MEMORY = 2 << 30
 # Label of a row not measured in a track; NaN has the same meaning.
 UNMEASURED = -1
 
@@ -135,17 +135,17 @@ def _evaluate(
     if not m or not n:
         return EvaluatedTrack(m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED))
     negative = ~positive
-    steps, *theirs = (Steps.of(column[positive], column[negative]) for column in scores)
-    compared = {
-        name: TrackComparison(
-            auroc_of(other).value,
-            float(average_precision(other.true, other.false)),
-            auroc_difference(positive, scores[0], column, blocks),
-        )
-        for name, other, column in zip(others, theirs, scores[1:], strict=True)
-    }
     ids = None if blocks is None else (blocks[positive], blocks[negative])
-    spread = None if ids is None else block_spread(scores[0][positive], scores[0][negative], ids)
+    classes = scores[0][positive], scores[0][negative]
+    placed = Placements.of(*classes)
+    spread = None if ids is None else placed.spread(ids)
+    steps, compared = Steps.of(*classes), {}  # sorted in place
+    for name, column in zip(others, scores[1:], strict=True):
+        classes = column[positive], column[negative]
+        lead = placed_difference(placed, Placements.of(*classes), (scores[0], column), ids)
+        other = Steps.of(*classes)
+        precision = float(average_precision(other.true, other.false))
+        compared[name] = TrackComparison(auroc_of(other).value, precision, lead)
     area = auroc_of(steps, spread)
     precision, curve = float(average_precision(steps.true, steps.false)), thin_curve(steps, CURVE_POINTS)
     return EvaluatedTrack(m, n, area, precision, compared, curve, auroc_note(m, n, area))

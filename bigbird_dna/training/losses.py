@@ -14,12 +14,14 @@ from torch.nn import functional as F
 
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import LabelKind
-from bigbird_dna.metrics.auroc import median_auroc
+from bigbird_dna.metrics.auroc import auroc
 
 # Axes: N rows, T outputs; labels of `multiclass` are 1 for the class and 0 for the others.
 
 Floats = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+
+LEAST_OF_CLASS = 5  # positives, and negatives, that a column needs to count in a median AUROC
 
 METRICS: Mapping[LabelKind, str] = {
     "binary": "auroc",
@@ -123,8 +125,16 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
     """Return the metric (`METRICS`) of outputs (N, T), which may be log-odds, probabilities or numbers."""
     if kind != "regression":
-        return median_auroc(labels.astype(np.int64), outputs)
+        return _median_auroc(labels.astype(np.int64), outputs)
     centered = [one - one.mean(axis=0) for one in (np.asarray(outputs, float), np.asarray(labels, float))]
     norms = np.prod([np.linalg.norm(one, axis=0) for one in centered], axis=0)
     products = (centered[0] * centered[1]).sum(axis=0)
     return float(np.divide(products, norms, out=np.zeros(len(norms)), where=norms > 0).mean())
+
+
+def _median_auroc(labels: npt.NDArray[np.int64], scores: Floats) -> float:
+    """Return the median AUROC of the columns of (N, T) with enough of both classes; 0.5 without any."""
+    positives = labels.sum(axis=0, dtype=np.int64)
+    usable = (positives >= LEAST_OF_CLASS) & (positives <= len(labels) - LEAST_OF_CLASS)
+    values = [auroc(labels[:, t], scores[:, t]).value for t in np.flatnonzero(usable)]
+    return float(np.median(values)) if values else 0.5
