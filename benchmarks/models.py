@@ -25,6 +25,7 @@ from benchmarks.timing import beside_product, bfloat16_speed, describe
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.batching import window_rows
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.inference import cpu_threads
@@ -32,7 +33,7 @@ from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.promoter import PromoterRows, row_predictions
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
-from bigbird_dna.training.log import freed_memory_kept, matrix_rate, training_seconds
+from bigbird_dna.training.log import matrix_rate, training_seconds
 from bigbird_dna.training.loop import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step

@@ -18,7 +18,7 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.gpus import available_cores
+from bigbird_dna.gpus import available_cores, freed_memory_kept
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Counts,
@@ -81,6 +81,7 @@ class EvaluatedTrack(NamedTuple):
         return self.positives / rows if rows else math.nan
 
 
+@freed_memory_kept()
 def evaluate_tracks(
     predictions: TrackArray,
     labels: TrackArray,

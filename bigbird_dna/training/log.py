@@ -220,11 +220,6 @@ def check_figures(figures: Mapping[str, float], step: int) -> None:
 STRICT = ("cuda",)
 """Devices where the slow route is an error: training would take days, with the device mostly idle."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers as in mallopt(3)
-_KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; the functions take an int
-# Values that the library itself reaches in programs with large buffers.
-_USUAL_MMAP, _USUAL_TRIM = 32 << 20, 64 << 20
-
 PROCESS, MACHINE = Path("/proc/self/status"), Path("/proc/meminfo")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see man 5 proc
@@ -282,31 +277,6 @@ def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before)
         memory.fill_uninitialized_memory = filled
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Keep memory freed by a training step for the next step; return it at the end of the context.
-
-    The GNU C library returns large freed buffers to the system, which clears them page by page when they are
-    allocated again: a tenth of a training step on a CPU. Without glibc nothing happens.
-    """
-    try:
-        library = ctypes.CDLL(None)
-        adjust, trim = library.mallopt, library.malloc_trim
-    except (OSError, AttributeError, TypeError):
-        yield
-        return
-    # Older versions accept at most 32 MiB here, and return 0.
-    if not adjust(_MMAP_THRESHOLD, _KEPT_MMAP):
-        adjust(_MMAP_THRESHOLD, _USUAL_MMAP)
-    adjust(_TRIM_THRESHOLD, _KEPT_TRIM)
-    try:
-        yield
-    finally:
-        adjust(_MMAP_THRESHOLD, _USUAL_MMAP)
-        adjust(_TRIM_THRESHOLD, _USUAL_TRIM)
-        trim(0)
 
 
 def begin_memory_peak(device: torch.device) -> int | None:

@@ -24,6 +24,7 @@ from bigbird_dna.attention.call import copied
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, Stopped
+from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import ahead
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, autocast
@@ -34,7 +35,6 @@ from bigbird_dna.training.log import (
     check_weights,
     chosen_kernels,
     diverged,
-    freed_memory_kept,
     log_duration,
 )
 

@@ -22,6 +22,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.finetuning.classifiers import ClassifierObjective
+from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.encoder import Encoder
@@ -30,14 +31,7 @@ from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.log import (
-    Progress,
-    TrainingLog,
-    duration,
-    freed_memory_kept,
-    matrix_rate,
-    training_seconds,
-)
+from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
 from bigbird_dna.training.loop import Batch, train_network
 from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails, message
