@@ -24,8 +24,8 @@ from benchmarks.runner import FORMAT, run
 from benchmarks.tasks import Row, Sizes, Task, gapped_kmers_task, measure, report_task, variant_task
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.training.log import freed_memory_kept
 
 ATTENTION: dict[str, Any] = {
     "lengths": "512,4096",

@@ -58,11 +58,16 @@ class _Product(torch.autograd.Function):
         return of_x, of_weight, flat.sum(0) if wants_bias else None
 
 
+# oneDNN needs 10 µs more per product, which small heads would notice. The weights alone decide, because the
+# bits of a row must not depend on the number of rows.
+LEAST_WEIGHTS = 1 << 15
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(…, D) times weights (E, D), plus bias (E,) → (…, E), with the fastest product of the device."""
     usable = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and x.dim() > 1 and x.numel()
-    compiling = torch.compiler.is_compiling()
-    if not usable or compiling or torch.is_autocast_enabled("cpu") or not mkl_is_slow():
+    usual = weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu")
+    if not usable or usual or torch.compiler.is_compiling() or not mkl_is_slow():
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Product.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
