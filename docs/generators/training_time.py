@@ -39,7 +39,7 @@ CLASSES = {
     "encoder_kernel": ENCODER,
     "optimizer": r"Optimizer\.|aten::_fused_adamw|aten::_foreach",
     "attention": r"(?!.*log_softmax).*(attention|native_forward|native_backward|softmax)",
-    "matrix_products": r"(aten|mkldnn)::(mm|addmm|bmm|baddbmm|_?linear|matmul|einsum|_mkl_linear|mkldnn_)|_Product",
+    "matrix_products": r"_Product|(aten|mkldnn)::(mm|addmm|bmm|baddbmm|_?linear|matmul|einsum|mkldnn_)",
     "python": r"autograd::|torch::autograd::AccumulateGrad",
     "elementwise": r"",
 }

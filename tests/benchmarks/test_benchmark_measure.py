@@ -19,6 +19,7 @@ from benchmarks.figure import draw
 from benchmarks.models import models_page
 from benchmarks.options import EncoderOptions
 from benchmarks.page import markdown, seconds
+from benchmarks.suite import suite_page
 from bigbird_dna.attention import Pattern
 from bigbird_dna.model import kernels
 from bigbird_dna.training.log import begin_memory_peak, memory_peak
@@ -121,7 +122,9 @@ FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
 MODELS = [path for path in FILES if "models" in path.stem]
 BATCHES = [path for path in FILES if path.stem.endswith("batches")]
 STRIDES = [path for path in FILES if path.stem.endswith("scan-stride")]
-MEASURED = [path for path in FILES if path not in MODELS + BATCHES + STRIDES]
+SUITES = [path for path in FILES if "-all-" in path.stem]
+PROFILES = [path for path in FILES if "-training-time-" in path.stem]
+MEASURED = [path for path in FILES if path not in MODELS + BATCHES + STRIDES + SUITES + PROFILES]
 
 
 @pytest.fixture
@@ -170,7 +173,8 @@ def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: P
     assert (tmp_path / "benchmark.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize("path", [*MODELS, *BATCHES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*MODELS, *BATCHES, *SUITES], ids=lambda path: path.stem)
 def test_the_page_of_a_stored_benchmark(path: Path) -> None:
-    page = (batches_page if path in BATCHES else models_page)(json.loads(path.read_text()))
+    page_of = batches_page if path in BATCHES else suite_page if path in SUITES else models_page
+    page = page_of(json.loads(path.read_text()))
     assert len(re.findall(r"^\|.*\d.*\|$", page, re.MULTILINE)) > 2
