@@ -166,7 +166,7 @@ class Kernel:
         for row, length in enumerate(lengths):
             by_blocks.setdefault(pattern.graph_blocks(length, tokens), []).append(row)
         for blocks, rows in by_blocks.items():
-            places, ends = np.array(rows), np.array([lengths[row] for row in rows])
+            places, ends = (np.array(x, np.int64) for x in (rows, [lengths[row] for row in rows]))
             graph = _make_graph(pattern, blocks, heads, layer)
             problem = graph.problem(
                 (len(rows), heads, tokens, width),
