@@ -45,15 +45,6 @@ class Comparison(NamedTuple):
     seconds: float = 1.0
 
 
-def chosen_timings(parts: str | None) -> list[str]:
-    """The names of the timings in their order; `UsageError` for a name that is none of them."""
-    names = [*TIMINGS] if parts is None else [name.strip() for name in parts.split(",")]
-    for name in names:
-        if name not in TIMINGS:
-            raise UsageError(f"--parts: {name!r} is not one of {', '.join(TIMINGS)}")
-    return [name for name in TIMINGS if name in names]
-
-
 def against(of: Comparison) -> dict[str, Any]:
     """Time both; what `benchmark.json` holds. `UsageError` without git, a repository, or the commit."""
     check_at_least_one({"rounds": of.rounds, "threads": of.threads})

@@ -1,5 +1,6 @@
 """What a benchmark is asked to measure, checked when made."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -19,6 +20,19 @@ from bigbird_dna.model.inference import choose_device
 
 T = TypeVar("T")
 BLOCKS = ("block_size", "global_blocks", "window_blocks", "random_blocks")
+
+
+def chosen(option: str, text: str | None, known: Iterable[str]) -> list[str]:
+    """The names of a comma-separated list, in the order of `known`; without a list all of them.
+
+    `UsageError` for a name that is none of them.
+    """
+    names = [*known]
+    listed = names if text is None else [name.strip() for name in text.split(",")]
+    for name in listed:
+        if name not in names:
+            raise UsageError(f"{option}: {name!r} is not one of {', '.join(names)}")
+    return [name for name in names if name in listed]
 
 
 def _parts(text: object) -> object:

@@ -23,7 +23,6 @@ from benchmarks.roofline import measure_roofs
 from benchmarks.runner import FORMAT, run
 from benchmarks.tasks import Row, Sizes, Task, gapped_kmers_task, measure, report_task, variant_task
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import cpu_threads
 
@@ -170,17 +169,6 @@ PARTS: dict[str, Part] = {
         "(https://github.com/Dongwon-Lee/lsgkm) is another solver of a similar problem.",
     ),
 }
-
-
-def chosen_parts(only: str | None) -> list[str]:
-    """The names of the parts in their order; `UsageError` for a name that is none of them."""
-    if only is None:
-        return [*PARTS]
-    names = [name.strip() for name in only.split(",")]
-    for name in names:
-        if name not in PARTS:
-            raise UsageError(f"--only: {name!r} is not one of {', '.join(PARTS)}")
-    return [name for name in PARTS if name in names]
 
 
 def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[str, Any]]:

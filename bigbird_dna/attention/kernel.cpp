@@ -355,14 +355,17 @@ template <typename T> void put_as(const float* from, T* to, long width, float sc
     for (long c = 0; c < width; ++c) to[c] = narrow<T>(from[c] * scale);
 }
 
+// Position of a sequence in the tensors.
+long row_of(const Problem& p, long batch) { return p.rows ? p.rows[batch] : batch; }
+
 // Position of an element (batch, head, token, 0) of a tensor.
 long position(const Problem& p, const Array& x, long batch, long head, long token) {
-    return (p.rows ? p.rows[batch] : batch) * x.batch + head * x.head + token * x.token;
+    return row_of(p, batch) * x.batch + head * x.head + token * x.token;
 }
 
 // Position of an element (batch, head, token) of the log-sum-exps.
 long lse_position(const Problem& p, long batch, long head, long token) {
-    return ((p.rows ? p.rows[batch] : batch) * p.heads + head) * p.tokens + token;
+    return (row_of(p, batch) * p.heads + head) * p.tokens + token;
 }
 
 // Copy one row of a tensor to or from a buffer.

@@ -159,9 +159,12 @@ class Kernel:
         q, k, v, pattern, lengths, layer, *_ = call
         _, heads, tokens, width = q.shape
         tensors |= {"q": q, "k": k, "v": v}
-        arrays = {
+        kept = {
             name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
         }
+        arrays = {name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in kept.items()}
+        backward = "upper" in tensors
+        solve = self._library.backward if backward else self._library.forward
         by_blocks: dict[int, list[int]] = {}
         for row, length in enumerate(lengths):
             by_blocks.setdefault(pattern.graph_blocks(length, tokens), []).append(row)
@@ -176,13 +179,12 @@ class Kernel:
                 type=TYPES[q.dtype],
                 threads=torch.get_num_threads(),
                 lse=lse.data_ptr(),
-                **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
+                **arrays,
             )
-            backward = "upper" in tensors
             size = self._library.scratch_size(ctypes.byref(problem), int(backward))
             scratch = torch.empty(size, dtype=torch.float32)
             problem.scratch = scratch.data_ptr()
-            (self._library.backward if backward else self._library.forward)(ctypes.byref(problem))
+            solve(ctypes.byref(problem))
 
 
 def _result(call: Call) -> Tensor:

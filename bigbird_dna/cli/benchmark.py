@@ -1,6 +1,7 @@
 """Commands that benchmark attention, encoders and batch construction; they need a source checkout."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.gpus import available_cores
+
+Draw = Callable[[dict[str, Any], Path], object]
 
 # Options shared by several commands. `benchmarks.options` checks their values.
 
@@ -173,20 +176,18 @@ def all_parts(
     Example: bigbird-dna benchmark all -o benchmark-all
     """
     _find_benchmarks()
+    from benchmarks.options import chosen
     from benchmarks.roofline import draw_roofline
-    from benchmarks.suite import Plan, chosen_parts, run_all, suite_page
+    from benchmarks.suite import PARTS, Plan, run_all, suite_page
 
-    parts = chosen_parts(only)
+    parts = chosen("--only", only, PARTS)
     check_writable(output / "benchmark.json")
     page = ""
     for result in run_all(Plan(repeats, threads), parts):
         page = suite_page(result)
-        with into_directory(output) as files:
-            write_json(files / "benchmark.json", result)
-            (files / "benchmark.md").write_text(page)
-            draw_roofline(result, files / "roofline.svg")
+        _write(output, result, page, ("roofline.svg", draw_roofline))
     typer.echo(page, nl=False)
-    _written(output)
+    _list_files(output)
 
 
 def against(
@@ -215,10 +216,12 @@ def against(
     Example: bigbird-dna benchmark against main --threshold 5
     """
     root = _find_benchmarks()
-    from benchmarks.against import Comparison, against_page, chosen_timings, faults
+    from benchmarks.against import Comparison, against_page, faults
     from benchmarks.against import against as compare
+    from benchmarks.options import chosen
+    from benchmarks.stopwatch import TIMINGS
 
-    asked = chosen_timings(parts)
+    asked = chosen("--parts", parts, TIMINGS)
     if output is not None:
         check_writable(output / "benchmark.json")
     of = Comparison(root, commit, asked, threshold, rounds, threads or available_cores(), seconds)
@@ -226,10 +229,8 @@ def against(
     page = against_page(result)
     typer.echo(page, nl=False)
     if output is not None:
-        with into_directory(output) as files:
-            write_json(files / "benchmark.json", result)
-            (files / "benchmark.md").write_text(page)
-        _written(output)
+        _write(output, result, page)
+        _list_files(output)
     if found := faults(result):
         for sentence in found:
             log(sentence)
@@ -247,7 +248,16 @@ def _find_benchmarks() -> Path:
     return root
 
 
-def _written(output: Path) -> None:
+def _write(output: Path, result: dict[str, Any], page: str, *plots: tuple[str, Draw]) -> None:
+    """Write a result, its page, and its plots by file name."""
+    with into_directory(output) as files:
+        write_json(files / "benchmark.json", result)
+        (files / "benchmark.md").write_text(page)
+        for name, draw in plots:
+            draw(result, files / name)
+
+
+def _list_files(output: Path) -> None:
     names = (path.name for pattern in ("benchmark.*", "roofline.*") for path in sorted(output.glob(pattern)))
     log(f"{output}: {', '.join(names)}")
 
@@ -268,9 +278,5 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
     page = pages.get(name, markdown)(result)
     typer.echo(page, nl=False)
     if output is not None:
-        with into_directory(output) as files:
-            write_json(files / "benchmark.json", result)
-            (files / "benchmark.md").write_text(page)
-            if name not in pages:
-                draw(result, files / "benchmark.svg")
-        _written(output)
+        _write(output, result, page, *[("benchmark.svg", draw)] * (name not in pages))
+        _list_files(output)

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import against as module
-from benchmarks.against import Comparison, against, against_page, chosen_timings, faults
+from benchmarks.against import Comparison, against, against_page, faults
+from benchmarks.options import chosen
 from benchmarks.stopwatch import TIMINGS, seconds_of_calls
 from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, UsageError
@@ -149,7 +150,7 @@ def test_an_unknown_timing_is_named(tmp_path: Path) -> None:
     words = ["benchmark", "against", "HEAD", "--parts", "training-step,speed", "-o", str(tmp_path / "out")]
     with fails(UsageError):
         raise CliRunner().invoke(app, words).exception or AssertionError
-    assert chosen_timings("window-scoring, training-step") == ["training-step", "window-scoring"]
+    assert chosen("--parts", "window-scoring, training-step", TIMINGS) == ["training-step", "window-scoring"]
 
 
 def test_the_fastest_call_counts() -> None:

@@ -13,10 +13,10 @@ from benchmarks import counts, suite
 from benchmarks.attention import AttentionBenchmark, GatedConvolution
 from benchmarks.contenders import Case
 from benchmarks.encoder import EncoderBenchmark
-from benchmarks.options import AttentionOptions, EncoderOptions
+from benchmarks.options import AttentionOptions, EncoderOptions, chosen
 from benchmarks.page import label
 from benchmarks.roofline import draw_roofline, measure_roofs
-from benchmarks.suite import PARTS, Part, Plan, chosen_parts, run_all, suite_page
+from benchmarks.suite import PARTS, Part, Plan, run_all, suite_page
 from benchmarks.tasks import LS_GKM, Sizes
 from bigbird_dna.cli.app import app
 from bigbird_dna.errors import UsageError
@@ -117,7 +117,7 @@ def test_a_part_that_fails_is_a_row_and_others_go_on(tmp_path: Path, monkeypatch
 
     monkeypatch.setitem(PARTS, "auc", Part("Areas", fail, "A note."))
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    *_, result = run_all(PLAN, chosen_parts("lsgkm, auc"))
+    *_, result = run_all(PLAN, chosen("--only", "lsgkm, auc", PARTS))
     failed, missing = result["results"]
     assert (failed["part"], failed["status"], failed["reason"]) == ("auc", "failed", "ImportError: no luck")
     assert (missing["part"], missing["status"]) == ("lsgkm", "unavailable")
