@@ -231,15 +231,12 @@ def audit_dataset(
     """
 
 
-def _promoter_baseline(settings: "RunConfig", given: opt.Given) -> Path:
-    return settings.paths.promoter_baseline(given["baseline"], given["negative_set"])
+def _promoter_baselines(settings: "RunConfig", given: opt.Given) -> Path:
+    return settings.paths.promoter_baselines(given["negative_set"])
 
 
 @runs(
-    "finetuning.evaluation.promoter_baseline",
-    choices=("baseline",),
-    reference=opt.promoter_reference,
-    output=_promoter_baseline,
+    "finetuning.evaluation.promoter_baselines", reference=opt.promoter_reference, output=_promoter_baselines
 )
 def fit_promoter_baseline(
     config: Path = opt.CONFIG,
@@ -249,22 +246,23 @@ def fit_promoter_baseline(
     reference: Path | None = opt.RUN_REFERENCE,
     output: Path | None = output(
         None,
-        "FILE",
-        "Predictions to write (Parquet).",
-        f"{opt.RESULTS.promoter_baseline('k-mer', 'SET')}, or the name of another baseline instead of kmer",
+        "DIR",
+        "Directory for the predictions: kmer.parquet, position.parquet, orf.parquet, composition.parquet.",
+        str(opt.RESULTS.promoter_baselines("SET")),
     ),
-    baseline: str = option(
-        "k-mer",
+    baselines: list[str] | None = option(
+        None,
         "k-mer|position|orf|composition",
-        "Features of the regression: k-mer frequencies anywhere in the window; the base at each position "
+        "Features of a regression: k-mer frequencies anywhere in the window; the base at each position "
         "relative to the transcription start site; the length of the longest open reading frame on either "
-        "strand; or GC content, CpG and the longest run of A and T.",
+        "strand; or GC content, CpG and the longest run of A and T; repeatable.",
+        "all",
+        "--baseline",
     ),
 ) -> None:
-    """Fit a logistic regression as a promoter baseline, and predict the same held-out windows.
+    """Fit logistic regressions as promoter baselines, and predict the same held-out windows.
 
-    Example: bigbird-dna train baseline-promoter workflow/config/demo.yaml --negative-set genomic --baseline
-    position
+    Example: bigbird-dna train baseline-promoter workflow/config/demo.yaml --negative-set genomic
     """
 
 

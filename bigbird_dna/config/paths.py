@@ -16,6 +16,11 @@ class _Place:
         return run.results / self.place
 
 
+def baseline_file(baseline: str) -> str:
+    """File of the predictions of a promoter baseline in the directory of its negative set."""
+    return f"{baseline.replace('-', '')}.parquet"
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """Paths of a run's files under its directory `results`.
@@ -80,9 +85,13 @@ class RunPaths:
         """Model directory of a negative set, or of a control."""
         return self.results / f"models/promoter-{name}"
 
+    def promoter_baselines(self, negative_set: str) -> Path:
+        """Directory of the promoter baselines of a negative set."""
+        return self.windows / f"baselines-{negative_set}"
+
     def promoter_baseline(self, baseline: str, negative_set: str) -> Path:
         """Predictions of held-out windows by a baseline of `PROMOTER_BASELINES`."""
-        return self.windows / f"{baseline.replace('-', '')}-{negative_set}.parquet"
+        return self.promoter_baselines(negative_set) / baseline_file(baseline)
 
     def nearest_promoters(self, negative_set: str) -> Path:
         """Table of the nearest training windows of held-out windows."""

@@ -17,15 +17,16 @@ from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
+from bigbird_dna.config.paths import baseline_file
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
-from bigbird_dna.data.predictions import KMER, POSITION, blocks_of
+from bigbird_dna.data.predictions import POSITION, PROMOTER_BASELINES, blocks_of
 from bigbird_dna.data.promoter_windows import WindowSet, read_origin, read_windows, window_sequences
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
-from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.resampling import binary_metrics
@@ -43,29 +44,48 @@ BINS_AT_ONCE = 512
 BASELINE_BINS = 60_000  # maximum number of training bins that k-mer regressions are fitted to
 
 
-def promoter_baseline(
-    config: Config, negative_set: str, *, baseline: str = KMER, windows: Path, reference: Path, output: Path
+def promoter_baselines(
+    config: Config,
+    negative_set: str,
+    *,
+    baselines: Sequence[str] = (),
+    windows: Path,
+    reference: Path,
+    output: Path,
 ) -> None:
-    """Fit a logistic regression to the training windows, and write its predictions in the format of models.
+    """Fit logistic regressions to the training windows, and write their predictions, in the format of models,
+    as `baseline_file`s of the directory `output`.
 
-    `baseline` selects the features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
-    longest open reading frame, or composition. `position` raises `DataError` if windows are not aligned or
-    differ in length.
+    `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
+    longest open reading frame, or composition; none: all, but `position` only for aligned windows, for which
+    it otherwise raises `DataError`.
     """
-    if baseline == POSITION:
+    for name in baselines:
+        check_choice("--baseline", name, PROMOTER_BASELINES)
+    if POSITION in baselines:
         check_aligned(windows)
+    names = baselines or [one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)]
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
-    model = promoter_regression(baseline, settings.baseline_kmer, settings.seed)
-    model.fit([sequences[row] for row in rows], data.labels[rows])
-    write_predictions(output, held_out_predictions(data, sequences, model.predict))
+    with atomic_directory(output) as directory:
+        for name in names:
+            model = promoter_regression(name, settings.baseline_kmer, settings.seed)
+            model.fit([sequences[row] for row in rows], data.labels[rows])
+            write_predictions(
+                directory / baseline_file(name), held_out_predictions(data, sequences, model.predict)
+            )
+
+
+def aligned(windows: Path) -> bool:
+    """Whether windows have a common alignment position: those of a genome, or aligned sequences."""
+    origin = read_origin(windows)
+    return origin is None or origin.aligned
 
 
 def check_aligned(windows: Path) -> None:
-    """Raise `DataError` if the windows are user-supplied sequences without a common alignment position."""
-    origin = read_origin(windows)
-    if origin is not None and not origin.aligned:
+    """Raise `DataError` for windows that are not `aligned`."""
+    if not aligned(windows):
         raise DataError(
             f"{windows}: the baseline 'position' needs sequences aligned at the transcription start site; "
             "these are not aligned"

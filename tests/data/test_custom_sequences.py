@@ -86,10 +86,10 @@ def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_p
     metrics = json.loads((model / "metrics.json").read_text())["test"]
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
-    invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "kmer.parquet")
+    invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "fits")
     invoke(
         *("evaluate promoters", f"--predictions=user={model / 'predictions.parquet'}"),
-        *(f"--promoter-baseline=user={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
+        *(f"--promoter-baseline=user={tmp_path / 'fits/kmer.parquet'}", "-o", tmp_path / "report"),
     )
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert list(table["model"]) == ["model", "network", "k-mer"]

@@ -34,7 +34,7 @@ COMMON = once(
     "prepare_tokenizer prepare_tokens prepare_token_stats pretrain train_baseline_language "
     "evaluate_pretraining evaluate_promoters report_pretraining report_plot_attention report_plot_loss "
     "report_plot_scores report_summary report_run score_promoters evaluate_scan"
-) | {"finetune_promoter": 8, "train_baseline_promoter": 12, "stage_config": 7}
+) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
     "evaluate_test_bins": 3,
@@ -50,7 +50,7 @@ CHROMATIN_ALONE = (
 SOURCE_JOBS = {
     "demo": {"simulate": 1, "finetune_promoter": 3},  # no control
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 16},
+    "yeast": {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}

@@ -112,9 +112,12 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == 3 and jobs(text)["train_baseline_promoter"] == 4
-    assert "train baseline-promoter" in text and "--baseline position" in text
-    assert "--promoter-baseline=genomic/position=results/demo/promoters/position-genomic.parquet" in text
+    assert jobs(text)["finetune_promoter"] == 3 and jobs(text)["train_baseline_promoter"] == 1
+    assert "train baseline-promoter" in text
+    assert (
+        "--promoter-baseline=genomic/position=results/demo/promoters/baselines-genomic/position.parquet"
+        in text
+    )
     assert "--negative-set genomic --shuffle-labels" in text and "--shuffle-labels" not in demo_run
     for control, seed in (("control", 1), ("control-2", 2)):
         assert f"--control=results/demo/models/promoter-{control}/predictions.parquet" in text
@@ -326,7 +329,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 SEQUENCES = once(
     "all check_gpu prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
     "report_plot_attention report_plot_loss report_summary report_run"
-) | {"finetune_promoter": 6, "train_baseline_promoter": 4, "stage_config": 5}
+) | {"finetune_promoter": 6, "train_baseline_promoter": 1, "stage_config": 5}
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
@@ -340,7 +343,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         f" --negative-set=substituted --output {data}"
     ) in text
     assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
-    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 10
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 7
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
@@ -367,8 +370,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         "evaluate_pretraining report_pretraining"
     )
     # Sequences that are trimmed around their middle are not aligned at the start site.
-    assert jobs(text) == SEQUENCES | pretraining | {"stage_config": 6, "train_baseline_promoter": 3}
-    assert "--baseline k-mer" in text and "--baseline position" not in text
+    assert jobs(text) == SEQUENCES | pretraining | {"stage_config": 6, "train_baseline_promoter": 1}
     assert "user/position" not in text and "user/orf" in text
     local = f"'{tmp_path}/local data"
     assert (
@@ -497,4 +499,4 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 4}
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 1}

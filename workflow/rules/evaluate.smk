@@ -84,7 +84,7 @@ rule evaluate_promoters_by_similarity:
     input:
         nearest=[PATHS.nearest_promoters(name) for name in SETS],
         models=list(MODELS.values()),
-        baselines=list(BASELINES.values()),
+        baselines=[PATHS.promoter_baselines(name) for name in SETS],
         predictions=[PATHS.nearest_predictions(name) for name in SETS],
     output:
         table=report_item(PATHS.report / "similarity.tsv"),

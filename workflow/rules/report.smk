@@ -27,7 +27,7 @@ rule report_pretraining:
 rule evaluate_promoters:
     input:
         models=list(MODELS.values()),
-        baselines=list(BASELINES.values()),
+        baselines=[PATHS.promoter_baselines(name) for name in SETS],
         control=[PATHS.promoter_model(name) for name in CONTROLS],
     output:
         table=report_item(PATHS.report / "promoters.tsv"),

@@ -191,22 +191,19 @@ rule train_baseline_promoter:
         **WINDOWS,
         config=PATHS.stage("promoter-baseline"),
     output:
-        PATHS.promoter_baseline("{baseline}", "{negative_set}"),
+        directory(PATHS.promoter_baselines("{negative_set}")),
     log:
-        PATHS.log("train-baseline-promoter-{baseline}-{negative_set}"),
+        PATHS.log("train-baseline-promoter-{negative_set}"),
     benchmark:
-        PATHS.benchmark("train-baseline-promoter-{baseline}-{negative_set}")
-    wildcard_constraints:
-        baseline="kmer|position|orf|composition",
+        PATHS.benchmark("train-baseline-promoter-{negative_set}")
     resources:
         **job(16000, 120),
     params:
-        baseline=lambda wildcards: "k-mer" if wildcards.baseline == "kmer" else wildcards.baseline,
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
         "bigbird-dna train baseline-promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
-        " --baseline {params.baseline:q} --windows {params.windows:q} --reference {input.reference:q}"
+        " --windows {params.windows:q} --reference {input.reference:q}"
         " --output {output:q} > {log:q} 2>&1"
 
 
