@@ -60,6 +60,11 @@ Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
 Compiled = tuple[Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]]
 
 
+def _chosen(x: Tensor, wanted: Tensor | None) -> Tensor:
+    """Rows (1, M, D) of x (B, L, D) at flat positions (M,); None: x."""
+    return x if wanted is None else x.flatten(0, 1).index_select(0, wanted)[None]
+
+
 class Layer(nn.Module):
     """Attention and feed-forward, each followed by dropout, residual and LayerNorm."""
 
@@ -99,14 +104,23 @@ class Layer(nn.Module):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(
-        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        turns: Rotation | None = None,
+        owners: Tensor | None = None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
 
         `turns` are the angles of rotary positions, None for learned positions. `owners` (B, L) is the extra
-        global token that owns each token (see `RelativeKeys`). Tokens include the extra global tokens.
+        global token that owns each token (see `RelativeKeys`). Tokens include the extra global tokens. With
+        `wanted`, flat positions (M,) of tokens, only their hidden states are returned, (1, M, D).
         """
         context = self.attended(self.attention_norm(x) if self.pre_norm else x, lengths, turns, owners)
+        if wanted is not None:
+            context = self._split(_chosen(context.transpose(1, 2).flatten(2), wanted))
+            x = _chosen(x, wanted)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._around_attention()[1](x, context)
         if x.shape[0] * x.shape[1] * self.intermediate.out_features <= inner_bound(x):
@@ -214,12 +228,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Encoder from token ids to hidden states.
-
-    Parameters
-    ----------
-    config
-        `vocabulary` must be set; it determines all shapes.
+    """Encoder from token ids to hidden states, of a configuration whose `vocabulary` is set.
 
     Examples
     --------
@@ -253,6 +262,7 @@ class Encoder(nn.Module):
         lengths: Tensor | None = None,
         segments: Tensor | None = None,
         added: Tensor | None = None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """Encode a batch.
 
@@ -267,12 +277,15 @@ class Encoder(nn.Module):
             0 for sentence A, 1 for sentence B, (B, L); None: all A.
         added
             Vectors (B, L, D) added to the token embeddings.
+        wanted
+            Flat positions (M,) of tokens, in B · L: only their hidden states are returned. After its
+            attention, the last layer computes no others.
 
         Returns
         -------
-        Hidden states (B, L, D); those of padding are meaningless.
+        Hidden states (B, L, D), or (M, D) of the `wanted` ones; those of padding are meaningless.
         """
-        return self.encode(ids, lengths, segments, added=added).tokens
+        return self.encode(ids, lengths, segments, added=added, wanted=wanted).tokens
 
     def encode(
         self,
@@ -282,12 +295,13 @@ class Encoder(nn.Module):
         given: Globals | None = None,
         added: Tensor | None = None,
         visit: Callable[[Tensor], None] | None = None,
+        wanted: Tensor | None = None,
     ) -> HiddenStates:
         """Hidden states of extra global tokens and tokens; arguments as in `forward`.
 
         `given` assigns tokens to the extra global tokens; None: each owns an equal part of the sequence.
         `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, which
-        reversible layers do not have.
+        reversible layers do not have, and not with `wanted`, which also omits the extra global tokens.
         """
         if ids.shape[1] > self.config.max_length:
             raise ValueError(
@@ -314,30 +328,30 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x, ids)
         packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
+        places = None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
         if visit is not None:
             visit(self._finished(x)[:, extra:])
-        elif packed is not None and packed.take(x, lengths):
+        if visit is None and packed is not None and packed.take(x, lengths):
             report_route(_PACKED)
-            x = packed.run(x, turns)
-            return HiddenStates(x[:, :extra], x[:, extra:])
-        if self.norm is not None and self.config.reversible:
-            x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
-            return HiddenStates(x[:, :extra], x[:, extra:])
-        x = self._through_layers(x, ids, visit, (lengths, turns, owners))
-        return HiddenStates(x[:, :extra], x[:, extra:])
+            x = _chosen(packed.run(x, turns), places)
+        elif self.norm is not None and self.config.reversible:
+            x = _chosen(self.norm(reversible_layers(self.layers, x, (lengths, turns, owners))), places)
+        else:
+            x = self._through_layers(x, ids, visit, (lengths, turns, owners, places))
+        return HiddenStates(x[:, :extra], x[:, extra:]) if places is None else HiddenStates(x[:, :0], x[0])
 
     def _through_layers(
         self, x: Tensor, ids: Tensor, visit: Callable[[Tensor], None] | None, arguments: tuple[Any, ...]
     ) -> Tensor:
-        """Hidden states after all layers; `arguments` are those of a layer that attends to all tokens."""
-        (lengths, turns, owners), config = arguments, self.config
+        """Hidden states after all layers; `arguments` are those of the last one, if it attends to all."""
+        (lengths, turns, owners, wanted), config = arguments, self.config
         nearby = self._turns(x, ids, config.local_rotary_base) if config.local_window else None
         for number, layer in enumerate(self.layers):
             own = nearby if config.is_local(number) else turns
-            if config.gradient_checkpointing and self.training:
-                x = self._recomputed(layer, x, lengths, own, owners)
-            else:
-                x = layer(x, lengths, own, owners)
+            last = wanted is not None and number == len(self.layers) - 1
+            given = x, lengths, own, owners, *([wanted] if last else [])
+            recomputed = config.gradient_checkpointing and self.training
+            x = self._recomputed(layer, *given) if recomputed else layer(*given)
             if visit is not None:
                 visit(self._finished(x)[:, config.num_global_tokens :])
         return self._finished(x)

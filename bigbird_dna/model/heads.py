@@ -90,11 +90,15 @@ class PretrainingNetwork(nn.Module):
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
     ) -> PretrainingOutput:
         """Logits only at the flat positions `masked` (M,) of ids (B, L), the only ones needed."""
-        hidden = self.encoder(ids, lengths, segments)
-        chosen = hidden.flatten(0, 1).index_select(0, masked)  # (M, D)
+        wanted = masked
+        if self.next_sentence is not None:
+            firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
+            wanted = torch.cat([masked, firsts])
+        hidden = self.encoder(ids, lengths, segments, wanted=wanted)
+        chosen = hidden[: len(masked)]  # (M, D)
         return PretrainingOutput(
             self.masked_tokens(chosen, self.encoder.embeddings.token.weight),
-            None if self.next_sentence is None else self.next_sentence(hidden),
+            None if self.next_sentence is None else self.next_sentence(hidden[len(masked) :, None]),
         )
 
 

@@ -72,7 +72,7 @@ class Globals(NamedTuple):
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states of the extra global tokens (B, G, D) and of the tokens (B, L, D)."""
+    """Hidden states of the extra global tokens (B, G, D) and of the tokens (B, L, D) or (M, D)."""
 
     globals: Tensor
     tokens: Tensor

@@ -62,6 +62,34 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
             torch.testing.assert_close(together[row, :length], alone[0], atol=1e-12, rtol=0)
 
 
+OTHERS: list[dict[str, object]] = [
+    *({"attention": "combiner_fixed"}, {"attention": "performer"}, {"gradient_checkpointing": True}),
+    {"norm": "pre", "feed_forward": "gated", "local_window": 8, "position_encoding": "rotary"},
+]
+
+
+@pytest.mark.parametrize("changes", [*PARTS, *OTHERS], ids=str)
+def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(changes: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(SMALL.model_copy(update=changes)).double().train()
+    ids, lengths = rows(61, 90, 33)
+    wanted = torch.tensor([0, 3, 60, 90, 179, 180, 212])  # in the rows 0, 1 and 2 of 90 tokens each
+    found = []
+    for choose in (
+        lambda: encoder(ids, lengths, wanted=wanted),
+        lambda: encoder(ids, lengths).flatten(0, 1)[wanted],
+    ):
+        hidden = choose()
+        encoder.zero_grad()
+        (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+        gradients = [parameter.grad for parameter in encoder.parameters()]
+        encoder.eval()
+        with torch.inference_mode():
+            found.append([hidden, choose(), *gradients])
+        encoder.train()
+    torch.testing.assert_close(*found, atol=1e-10, rtol=0)
+
+
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
     *({"position_encoding": "rotary_bp", "hidden": 6, "heads": 2}, {"position_encoding": "rotary", **THEIRS}),
