@@ -30,7 +30,7 @@ from bigbird_dna.model.batching import window_rows
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.promoter import PromoterRows, row_predictions
+from bigbird_dna.model.promoter import PromoterRows, row_logits
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
 from bigbird_dna.training.log import matrix_rate, training_seconds
@@ -133,7 +133,7 @@ def _scoring(layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[
 
     def score() -> tuple[torch.Tensor, ...]:
         rows = PromoterRows(window_rows(tokenizer, windows, 1024, ANCHOR))
-        return (torch.from_numpy(row_predictions(network, rows, 0, 32, torch.device("cpu"), row_sigmoid)),)
+        return (row_sigmoid(torch.from_numpy(row_logits(network, rows, 0, 32, torch.device("cpu")))),)
 
     rows = window_rows(tokenizer, windows, 1024, ANCHOR)
     operations = sum(_operations(network, len(row), len(row)) for row in rows)

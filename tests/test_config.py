@@ -255,7 +255,7 @@ READERS: dict[str, set[str]] = {
     "chromatin.model": {"chromatin"},
     "chromatin.training": {"chromatin"},
     "chromatin.calibration": {"chromatin-calibration"},
-    "chromatin.evaluation.center_fraction": {"chromatin-evaluation", "chromatin-calibration"},
+    "chromatin.evaluation.center_fraction": {"chromatin", "chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.seed": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.baseline_kmer": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation.baseline_dyads": {"chromatin-evaluation", "chromatin"},

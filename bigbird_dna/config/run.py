@@ -307,6 +307,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
         "chromatin.evaluation.baseline_kmer",
         "chromatin.evaluation.baseline_dyads",
+        "chromatin.evaluation.center_fraction",
     ),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "chromatin-calibration": (

@@ -24,8 +24,8 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import exchanged
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
-from bigbird_dna.model.chromatin import row_logits
+from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, middle_bins, pad, whole_bins
+from bigbird_dna.model.chromatin import row_logits, share_windows
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
@@ -93,6 +93,7 @@ class ChromatinObjective:
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
         seen = bins_shown(window, size, config.model.bin_layers)
+        self.together = middle_bins(window, size, config.evaluation.center_fraction)
         learned = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learned)
         self.bins = centered_bins(window, size, seen)
@@ -145,12 +146,16 @@ class ChromatinObjective:
         return self.losses.metrics(logits, labels)
 
     def _logits(self, network: nn.Module, bins: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-        """Return the logits (n, T) of bins, on one strand."""
+        """Return the logits (n, T) of bins, on one strand; neighbors share windows as in the evaluation."""
         batch_size, pad_id = min(16, self.config.batch_size), self.tokenizer.pad_id
-        sequences = [self.bases.fetch(window) for window in self.data.windows(self.window, bins)]
-        starts = np.broadcast_to(self.bins, (len(sequences), len(self.bins)))
-        rows = bin_rows(self.tokenizer, sequences, starts, self.data.bin_size, self.positions, self.threads)
-        return row_logits(network, rows, 1, pad_id, batch_size, self.world.device)[:, 0]
+        size, count = self.data.bin_size, self.together
+        shared = share_windows(self.contigs[bins].tolist(), self.starts[bins], size, self.window, count)
+        sequences = [self.bases.fetch(window) for window in shared.windows]
+        places = centered_bins(self.window, size, max(count, len(self.bins)))
+        starts = np.broadcast_to(places, (len(sequences), len(places)))
+        rows = bin_rows(self.tokenizer, sequences, starts, size, self.positions, self.threads)
+        found = row_logits(network, rows, count, pad_id, batch_size, self.world.device)
+        return found[shared.owner, shared.place]
 
     def add_member(self, ensemble: ChromatinEnsemble, baseline: KmerModel) -> Members:
         """Add a baseline to the only network of an ensemble, see `add_track_member`."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bigbird_dna.config import PromoterTrainingConfig
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_predictions
+from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_logits
 from bigbird_dna.model.settings import ClassifierSettings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
@@ -93,9 +93,7 @@ class ClassifierObjective:
 
         def outputs(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
             rows = self._rows(sequences, [(0, 0)] * len(sequences))
-            return row_predictions(
-                network, rows, self.tokenizer.pad_id, batch_size, device, lambda logits: logits
-            )
+            return row_logits(network, rows, self.tokenizer.pad_id, batch_size, device)
 
         logits = self.world.divide(self.held_out.sequences, outputs)
         return self.losses.metrics(logits, self.held_out.labels)

@@ -159,11 +159,10 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
         model, world = self.model(trained), trained.world
         assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, ClassifierObjective)
-        probabilities = partial(model.window_probabilities, batch_size=64, device=world.device.type)
-
-        def predict(windows: list[str]) -> npt.NDArray[np.float32]:
-            return world.divide(windows, probabilities)
-
+        computing: Any = {"batch_size": 64, "device": world.device.type}
+        texts = [self.sequences[row] for row in np.flatnonzero(self.windows.rows["split"] != "train")]
+        logits = world.divide(texts, partial(model.network_logits, **computing))
+        predict = partial(model.window_probabilities, logits=logits, **computing)
         predictions = held_out_predictions(self.windows, self.sequences, predict)  # of the network alone
         assert isinstance(model.network, Classifier)
         if model.network.ensemble is None:

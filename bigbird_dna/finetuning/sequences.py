@@ -296,8 +296,10 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         assert isinstance(model, LoadedSequenceModel)
         rows = self.sequences.rows("valid", "test")
         texts = self._texts(rows)
-        predict = partial(model.window_predictions, batch_size=64, device=world.device.type)
-        found = world.divide(texts, predict)
+        computing: Any = {"batch_size": 64, "device": world.device.type}
+        logits_of_views = world.divide(texts, partial(model.network_logits, **computing))
+        predict = partial(model.window_predictions, texts, logits=logits_of_views, **computing)
+        found = predict()
         ensemble = model.network.ensemble
         if ensemble is None:
             return {MODEL: found}, None
@@ -312,7 +314,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             values = self.losses.standardized(torch.from_numpy(labels.values[rows[valid]])).numpy()
             members = fit_members(logits, values, 1.0 if labels.kind == "multilabel" else None, labels.kind)
         add_members(ensemble, fitted, members)
-        return {MODEL: world.divide(texts, predict), NETWORK: found}, members
+        return {MODEL: predict(), NETWORK: found}, members
 
     @cached_property
     def cnn_texts(self) -> list[str] | None:

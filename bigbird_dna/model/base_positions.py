@@ -149,7 +149,7 @@ class BaseTerms(NamedTuple):
     """Terms that a classifier adds for the bases of its tokens; None if the network lacks the component."""
 
     embeddings: Tensor | None  # (B, L, D), added to the token embeddings
-    logits: Tensor | None  # (B, T), added to the log-odds
+    logits: Tensor | None = None  # (B, T), added to the log-odds
 
 
 class BasePositions(nn.Module):

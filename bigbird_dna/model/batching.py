@@ -333,6 +333,15 @@ def read_sequences(given: Sequences) -> GivenSequences:
     return GivenSequences(texts, names, index)
 
 
+def filled(sequence: str, window: int) -> str:
+    """Center a sequence in a window of N, one base shorter if an odd number is missing.
+
+    The window of the reverse complement is thus the reverse complement of the window.
+    """
+    filling = "N" * ((window - len(sequence)) // 2)
+    return filling + sequence + filling
+
+
 def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
     """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
 

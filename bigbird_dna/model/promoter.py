@@ -3,7 +3,7 @@
 From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N sequences, T outputs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
@@ -21,12 +21,14 @@ from bigbird_dna.model.batching import (
     Ids,
     Sequences,
     View,
+    filled,
     fit_windows,
     pad,
     placed_rows,
     read_sequences,
     run_rows,
 )
+from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
@@ -36,6 +38,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 EmbeddingsOf = Callable[[npt.NDArray[np.intp], int], Tensor | None]
 """Maps row numbers, and the number of tokens they are padded to, to what is added to their embeddings."""
+Predictions = npt.NDArray[np.float32]
 B = TypeVar("B", BaseBatch, PaddedBases)
 SUMMED_VALUES = 1 << 24
 """Maximum number of values of embeddings computed at once: 64 MB."""
@@ -63,30 +66,36 @@ class LoadedClassifier(LoadedModel):
         """Predictions (B, T) of the network's logits (B, T), bit-identical in any batch."""
         return row_sigmoid(logits)
 
-    def window_predictions(
-        self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
-    ) -> npt.NDArray[np.float32]:
-        """Predictions (N, T) of windows known to be valid: means over the model's views of a window, and over
-        both strands if windows have no direction."""
+    @property
+    def views(self) -> list[View]:
+        """The views of a window: on both strands if windows have no direction."""
         cuts = view_cuts(self.settings.views, self.settings.jitter)
         strands = (False, True)[: 1 + self.settings.both_strands]
-        views = [View(turned, cut) for turned in strands for cut in cuts]
-        total = np.zeros((len(windows), self.network.output.out_features), np.float64)
-        for found in self._each_view(windows, views, self.finish, batch_size, device):
-            total += found
-        self.check_predictions(total)
-        return (total / len(views)).astype(np.float32)
+        return [View(turned, cut) for turned in strands for cut in cuts]
 
-    def view_scores(
-        self, windows: Sequence[str], views: Sequence[View], *, batch_size: int = 32, device: str = "auto"
-    ) -> npt.NDArray[np.float32]:
+    def window_predictions(
+        self, windows: Sequence[str], logits: Predictions | None = None, **computing: Any
+    ) -> Predictions:
+        """Predictions (N, T) of windows known to be valid: means over the model's views of a window.
+
+        `logits` (N, V, T) are those of `network_logits` for these windows; None: they are computed.
+        `computing` are the batch size and the device, as of `predict`.
+        """
+        known = None if logits is None else logits.swapaxes(0, 1)
+        found = self._each_view(windows, self.views, self.finish, known, **computing)
+        return np.asarray(found.mean(0, dtype=np.float64), np.float32)
+
+    def network_logits(self, windows: Sequence[str], **computing: Any) -> Predictions:
+        """Logits (N, V, T) of windows in the model's V views, without the regressions of an ensemble."""
+        with networks_alone(self.network):
+            return self._each_view(windows, self.views, lambda logits: logits, **computing).swapaxes(0, 1)
+
+    def view_scores(self, windows: Sequence[str], views: Sequence[View], **computing: Any) -> Predictions:
         """Scores (V, N, T) of windows in each of V views: log-odds, or the labels of a regression.
 
         Regressions of an ensemble read the whole window.
         """
-        found = list(self._each_view(windows, views, self.score, batch_size, device))
-        self.check_predictions(scores := np.stack(found))
-        return scores
+        return self._each_view(windows, views, self.score, **computing)
 
     def score(self, logits: Tensor) -> Tensor:
         """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
@@ -97,10 +106,13 @@ class LoadedClassifier(LoadedModel):
         windows: Sequence[str],
         views: Sequence[View],
         finish: Callable[[Tensor], Tensor],
-        batch_size: int,
-        device: str,
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield what `finish` makes of the logits of windows, (N, T), in each view."""
+        logits: Iterable[Predictions] | None = None,
+        *,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> Predictions:
+        """What `finish` makes of the logits of windows in each view, (V, N, T); `logits` are those of the
+        network alone, if they are known."""
         place = choose_device(device)
         network = self.network.to(place).eval()
         threads = torch.get_num_threads()  # of this thread
@@ -111,10 +123,17 @@ class LoadedClassifier(LoadedModel):
             positions, cuts = self.config.max_length, [view.cut] * len(texts)
             return promoter_rows(self.tokenizer, texts, cuts, self.settings, positions, threads, view.phase)
 
-        pad_id, alone = self.tokenizer.pad_id, network.ensemble is None
-        added = None if alone else added_logits(network, read(View()), pad_id, place)
-        for rows in ahead(read, views, place):
-            yield row_predictions(network, rows, pad_id, batch_size, place, finish, added)
+        pad_id, ensemble, found = self.tokenizer.pad_id, network.ensemble, []
+        added = None if ensemble is None else added_logits(network, read(View()), pad_id, place)
+        if logits is None:
+            rows_of = ahead(read, views, place)
+            logits = (row_logits(network, rows, pad_id, batch_size, place) for rows in rows_of)
+        for one in logits:
+            with cpu_threads(1), torch.inference_mode():
+                values = sent(torch.from_numpy(one), place)
+                found.append(finish(values if ensemble is None else ensemble(values, added)).cpu().numpy())
+        self.check_predictions(scores := np.stack(found))
+        return scores
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,9 +152,7 @@ class LoadedPromoterModel(LoadedClassifier):
     ) -> "pd.Series[float]": ...
 
     @overload
-    def predict(
-        self, sequences: Sequences, **options: Unpack[PromoterOptions]
-    ) -> npt.NDArray[np.float32]: ...
+    def predict(self, sequences: Sequences, **options: Unpack[PromoterOptions]) -> Predictions: ...
 
     def predict(
         self,
@@ -201,11 +218,9 @@ class LoadedPromoterModel(LoadedClassifier):
         values[kept] = found if finish is None else finish(found)
         return values if given.labels is None else pd.Series(values, index=given.labels, name="probability")
 
-    def window_probabilities(
-        self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
-    ) -> npt.NDArray[np.float32]:
-        """Predictions (N,) as by `predict` for windows known to be valid; no window is checked or omitted."""
-        return self.window_predictions(windows, batch_size=batch_size, device=device)[:, 0]
+    def window_probabilities(self, windows: Sequence[str], **options: Any) -> Predictions:
+        """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
+        return self.window_predictions(windows, **options)[:, 0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,15 +294,6 @@ class LoadedSequenceModel(LoadedClassifier):
         return pd.DataFrame(values, index=given.labels, columns=[*self.settings.outputs])
 
 
-def filled(sequence: str, window: int) -> str:
-    """Center a sequence in a window of N, one base shorter if an odd number is missing.
-
-    The window of the reverse complement is thus the reverse complement of the window.
-    """
-    filling = "N" * ((window - len(sequence)) // 2)
-    return filling + sequence + filling
-
-
 def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
     """Number of bases cropped from the left and right end in each view of a window.
 
@@ -343,24 +349,17 @@ def added_logits(network: Classifier, rows: PromoterRows, pad_id: int, device: t
     return torch.cat(found) if found else None
 
 
-def row_predictions(
-    network: nn.Module,
-    rows: PromoterRows,
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
-    finish: Callable[[Tensor], Tensor],
-    added: Tensor | None = None,
-) -> npt.NDArray[np.float32]:
-    """What `finish` makes of a classifier's logits, (N, T); for `added` see `added_logits`."""
+def row_logits(
+    network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
+) -> Predictions:
+    """Logits (N, T) of a classifier, without the regressions of an ensemble."""
     assert isinstance(network, Classifier)
     bases, positions, empty = rows.bases, network.base_positions, (network.output.out_features,)
 
-    def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> npt.NDArray[np.float32]:
+    def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> Predictions:
         def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-            logits = None if added is None else added[chosen + first]
-            terms = BaseTerms(embeddings_of(chosen, ids.shape[1]), logits)
-            return finish(network(ids, lengths, bases=terms).float())
+            terms = BaseTerms(embeddings_of(chosen, ids.shape[1]))
+            return network(ids, lengths, bases=terms).float()  # type: ignore[no-any-return]
 
         options: Any = {"pad_id": pad_id, "batch_size": batch_size, "device": device, "empty": empty}
         return run_rows(network, rows.ids[first:last], run, **options)

@@ -28,8 +28,8 @@ from bigbird_dna.genome.sequence import (
     neighboring_tiles,
     reverse_complement,
 )
+from bigbird_dna.model.batching import filled
 from bigbird_dna.model.chromatin import Predictor
-from bigbird_dna.model.promoter import filled
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"

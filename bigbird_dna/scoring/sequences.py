@@ -18,11 +18,11 @@ from bigbird_dna.disk.outputs import Destination, provenance_lines
 from bigbird_dna.errors import UsageError, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.model.batching import GivenSequences, fit_windows
+from bigbird_dna.model.batching import GivenSequences, filled, fit_windows
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.promoter import LoadedSequenceModel, filled
+from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.scoring.formats import (
     SEQUENCE_FORMATS,

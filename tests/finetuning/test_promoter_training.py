@@ -23,6 +23,7 @@ from bigbird_dna.baselines.promoters import (
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
+from bigbird_dna.config.paths import baseline_file
 from bigbird_dna.data.predictions import (
     COLUMNS,
     EXTRA_NEGATIVES,
@@ -40,8 +41,7 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.ensemble import networks_alone
-from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows, row_predictions, view_cuts
+from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows, row_logits, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -232,8 +232,10 @@ def test_predictions_are_the_regression_s(
     run: Run, tiny_config: Path, model: Path, tmp_path: Path, baseline: str
 ) -> None:
     words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
-    assert run(*words, "--baseline", baseline, "-o", tmp_path / "p.parquet").code == 0
-    found = pd.read_parquet(tmp_path / "p.parquet")
+    assert run(*words, "--baseline", baseline, "-o", tmp_path / "one").code == 0
+    (written,) = (tmp_path / "one").glob("*.parquet")
+    assert written.name == baseline_file(baseline)
+    found = pd.read_parquet(written)
     places = [column for column in COLUMNS if column != "probability"]
     of_model = pd.read_parquet(model / "predictions.parquet")
     pd.testing.assert_frame_equal(found[places], of_model[places])
@@ -250,15 +252,17 @@ def test_predictions_are_the_regression_s(
     train = (data.rows["split"] == "train").to_numpy()
     fitted = models[baseline].fit(sequences[train].tolist(), data.labels[train])
     assert found["probability"].to_numpy().tobytes() == fitted.predict(sequences[~train].tolist()).tobytes()
-    if baseline == "k-mer":  # the default
-        assert run(*words, "-o", tmp_path / "d.parquet").code == 0
-        assert (tmp_path / "d.parquet").read_bytes() == (tmp_path / "p.parquet").read_bytes()
+    if baseline == "k-mer":
+        assert run(*words, "-o", tmp_path / "all").code == 0
+        files = {path.name: path for path in (tmp_path / "all").glob("*.parquet")}
+        assert files.keys() == {*map(baseline_file, PROMOTER_BASELINES)}
+        assert files[written.name].read_bytes() == written.read_bytes()
 
 
 def test_other_baselines_and_unaligned_windows_are_refused(
     run: Run, tiny_config: Path, tmp_path: Path
 ) -> None:
-    """Of such a data set `windows.json` tells it; k-mers are counted all the same."""
+    """Of such a data set `windows.json` tells it; the other baselines are fitted all the same."""
     words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
     message(refused(run(*words), 2), "gc")
     windows = tmp_path / "windows"
@@ -269,6 +273,8 @@ def test_other_baselines_and_unaligned_windows_are_refused(
     message(refused(run(*words), 1), "position", windows)
     assert not (tmp_path / "out").exists()
     assert run("train baseline-promoter", tiny_config, *common).code == 0
+    wanted = {*map(baseline_file, PROMOTER_BASELINES)} - {"position.parquet"}
+    assert {path.name for path in (tmp_path / "out").glob("*.parquet")} == wanted
 
 
 # The ensemble
@@ -348,10 +354,7 @@ def test_regressions_read_the_whole_window_in_every_view() -> None:
         cut = [logit(one.window_probabilities(test, device="cpu").astype(np.float64))]
         rows = [promoter_rows(TOKENIZER, test, [sides] * 20, BOTH, 128) for sides in view_cuts(3, 8)]
         cpu = torch.device("cpu")
-        views = [
-            logit(row_predictions(one.network, row, 0, 8, cpu, row_sigmoid)[:, 0].astype(np.float64))
-            for row in rows
-        ]
+        views = [row_logits(one.network, row, 0, 8, cpu)[:, 0].astype(np.float64) for row in rows]
     added = logit(one.window_probabilities(test, device="cpu").astype(np.float64)) - cut[0] / 3
     expected = np.mean([expit(view / 3 + added) for view in views], axis=0)
     np.testing.assert_allclose(several.window_probabilities(test, device="cpu"), expected, atol=1e-4)

@@ -16,7 +16,7 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_predictions
+from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_logits
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
@@ -98,7 +98,8 @@ def test_company_does_not_matter_though_padding_would() -> None:
     rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
 
     def predicted(rows: list[np.ndarray]) -> np.ndarray:
-        return row_predictions(network, PromoterRows(rows), 0, 8, torch.device("cpu"), row_sigmoid)[:, 0]
+        logits = row_logits(network, PromoterRows(rows), 0, 8, torch.device("cpu"))
+        return row_sigmoid(torch.from_numpy(logits))[:, 0].numpy()
 
     alone = np.concatenate([predicted([row]) for row in rows])
     together = predicted(rows)
