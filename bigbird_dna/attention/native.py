@@ -35,6 +35,8 @@ TILE = 64  # tokens that the kernel computes together
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
+    if type(q) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        return _kernel().forward(call)[0]  # an operator's first call imports torch._dynamo: a second
     out: Tensor = forward_op(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 

@@ -327,14 +327,20 @@ class PackedLayers:
         return x
 
 
+class _Unset(nn.Linear):
+    """Weights without values: nothing is drawn from the global generator, and torch does not import sympy."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 def layer_agrees(kernel: Kernel) -> bool:
     """Whether the kernel's layer agrees with torch's computation of the same layer."""
     hidden, inner, heads, tokens = 48, 80, 3, 77
     draw = torch.Generator().manual_seed(0)
 
     def linear(inputs: int, outputs: int) -> nn.Linear:
-        # nn.Linear itself would draw from the global generator.
-        made: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+        made = _Unset(inputs, outputs)
         made.weight.data.normal_(std=inputs**-0.5, generator=draw)
         made.bias.data.normal_(generator=draw)
         return made

@@ -4,6 +4,7 @@ A command that calls one function of the package is declared by a signature and 
 have the names of the function's arguments. The function is imported only when the command runs.
 """
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -241,7 +242,6 @@ TRAINING = [
 ]
 """The last options of every command that trains a model."""
 
-
 Command = Callable[..., None]
 Given = dict[str, Any]
 """The arguments of a command by their names."""
@@ -293,13 +293,14 @@ def runs(
             if inputs:
                 read += [path for key in inputs for path in _listed(given[key])]
                 check_output(given["output"], read)
-            function = getattr(import_module(module), name)
+            function = _function(work)
             known = signature(function).parameters
             computing: AbstractContextManager[None] = nullcontext()
             if "threads" in given and "threads" not in known:
                 computing = import_module("bigbird_dna.model.inference").cpu_threads(given.pop("threads"))
             if "workers" in given:
-                given["workers"] = cores(given["workers"])
+                check_at_least_one({"--threads": given["workers"]})
+                given["workers"] = given["workers"] or available_cores()
             needed = {key for key in known if known[key].default is Parameter.empty}
             words = {key: value for key, value in given.items() if value is not None or key in needed}
             with computing:
@@ -327,6 +328,7 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
 
         @wraps(declaration)
         def command(**given: Any) -> None:
+            task = _function(work)
             from bigbird_dna.genome.reference import Reference
             from bigbird_dna.model.inference import cpu_threads
             from bigbird_dna.training.distributed import time_of_end, world
@@ -342,7 +344,7 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
                 if "reference" in given:
                     given["reference"] = Reference(given["reference"])
                 finish = _function(then) if then else None
-                train(_function(work)(run=run, **given), output, checkpoints, here, finish)
+                train(task(run=run, **given), output, checkpoints, here, finish)
 
         return _with_signature(command, parameters)
 
@@ -352,7 +354,11 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
 def _function(path: str) -> Any:
     """The function or class of the package that is given by module and name."""
     module, _, name = f"bigbird_dna.{path}".rpartition(".")
-    return getattr(import_module(module), name)
+    gc.disable()  # torch's import creates a million objects, none of them garbage: a seventh of its time
+    try:
+        return getattr(import_module(module), name)
+    finally:
+        gc.enable()
 
 
 def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
@@ -392,9 +398,3 @@ def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "Ru
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def cores(threads: int | None) -> int:
-    """Return the number of CPU cores to use: the requested number, or all available to this process."""
-    check_at_least_one({"--threads": threads})
-    return threads or available_cores()

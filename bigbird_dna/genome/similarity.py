@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import grey_opening
 
 from bigbird_dna.console import progress
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement
@@ -68,6 +67,8 @@ def minimizers(kmers: Kmers, width: int) -> Flags:
     """
     if width == 1:
         return kmers.directed
+    from scipy.ndimage import grey_opening
+
     highest = np.uint32(0xFFFFFFFF)
     hashed = (kmers.codes ^ (kmers.codes >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
     hashed = (hashed ^ (hashed >> np.uint32(12))) * np.uint32(0x297A2D39)

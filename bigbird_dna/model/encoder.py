@@ -101,7 +101,8 @@ class Layer(nn.Module):
             self.relative = nn.Parameter(torch.empty(shape).normal_(std=initial_deviation(hidden)))
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        width = self.query.out_features // self.heads
+        return x.view(*x.shape[:2], self.heads, width).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(
         self,
@@ -219,7 +220,8 @@ class Layer(nn.Module):
 
     def inner(self, x: Tensor) -> Tensor:
         """The feed-forward part alone, (B, L, D) → (B, L, D)."""
-        inner, *gates = self.intermediate(x).chunk(1 + self.gated, dim=-1)  # (B, L, I) each
+        both = self.intermediate(x)  # a single chunk would cost a copy in the backward pass
+        inner, *gates = both.chunk(2, dim=-1) if self.gated else (both,)  # (B, L, I) each
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:

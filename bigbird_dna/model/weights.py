@@ -122,9 +122,11 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if difference := _difference(stored, expected):
         raise _misfit(path, difference)
-    network.to_empty(device="cpu")
     try:
-        network.load_state_dict(load_file(path))
+        loaded = load_file(path)
+        # Not `to_empty`, for which torch imports sympy: half a second.
+        values = {name: torch.empty(one.shape, dtype=one.dtype) for name, one in network.state_dict().items()}
+        network.load_state_dict({name: one.copy_(loaded[name]) for name, one in values.items()}, assign=True)
     except (SafetensorError, OSError, RuntimeError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
     for name, tensor in network.state_dict().items():

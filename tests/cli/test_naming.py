@@ -66,7 +66,7 @@ def test_scoring_imports_no_compiler(tmp_path: Path) -> None:
     fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
     _, modules = shown_and_imported("score-promoters", "yeast-promoters", str(fasta), "-o", str(output))
     assert output.exists() and "torch" in modules
-    assert {"torch._dynamo", "torch._inductor", "sklearn", "matplotlib"} & modules == set()
+    assert {"torch._dynamo", "torch._inductor", "sympy", "scipy", "sklearn", "matplotlib"} & modules == set()
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
