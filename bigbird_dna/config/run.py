@@ -325,12 +325,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 """Stage → sections and keys of the configuration that it reads; other keys do not run it again."""
 
-# Keys omitted at their default: results made before these keys existed remain valid.
-_DEFAULTS_OMITTED: Mapping[str, Mapping[str, Any]] = {
-    "windows": {"promoters.calibration.negatives": 0},
-    "promoters": {"promoters.calibration.method": "auto", "promoters.calibration.negatives": 0},
-}
-
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
     """Return the sections and keys that a stage reads, nested as in the configuration, as JSON values.
@@ -349,12 +343,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
 def _stored(config: Config, stage: str) -> list[str]:
     found = {name: attrgetter(name)(config) for name in STAGES[stage]}
-    quiet = _DEFAULTS_OMITTED.get(stage, {})
-    return [
-        name
-        for name, value in found.items()
-        if "." not in name or (value not in ((), None) and (name not in quiet or value != quiet[name]))
-    ]
+    return [name for name, value in found.items() if "." not in name or value not in ((), None)]
 
 
 def check_stages(config: Config) -> None:

@@ -62,8 +62,8 @@ def promoter_baselines(
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
-    if POSITION in baselines:
-        check_aligned(windows)
+        if name == POSITION:
+            check_aligned(windows)
     names = baselines or [one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)]
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(Reference(reference), data.rows, config.seed)

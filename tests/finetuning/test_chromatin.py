@@ -1,6 +1,7 @@
 """Chromatin models from training to predictions, on a genome whose tracks are two motifs."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
+from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.registry.change import combine_models
@@ -247,6 +249,23 @@ def test_calibration_corrects_a_weighted_training(made: Made, alone_dir: Path, t
     with fails(DataError):
         calibrate_chromatin(few.chromatin, model_dir, tmp_path / "few", **files)
     assert not (tmp_path / "few").exists()
+
+
+def test_validation_bins_share_windows_as_test_bins_do(made: Made, alone_dir: Path) -> None:
+    config, model = settings(evaluation={"center_fraction": 0.6}), load_chromatin_model(alone_dir)
+    with world("cpu") as here:
+        objective = task_of(made, config, 200, 0).objective(model.network, here)
+        found = objective.evaluate(model.network)
+    rows = objective.held_out
+    places = made.data.bins["contig"].astype(str)[rows].tolist(), made.data.bins["start"].to_numpy()[rows]
+    shared = share_windows(*places, 40, 200, model.bins_together(0.6))
+    predict = partial(model.window_probabilities, center_fraction=0.6, both_strands=False)
+    values = np.empty((len(rows), 2))
+    for numbers, part in shared.predicted(made.reference, predict):
+        values[numbers] = part
+    labels = made.data.labels.rows(rows)
+    expected = np.median([auroc(labels[:, track], values[:, track]).value for track in range(2)])
+    assert len(shared.windows) < len(rows) and found["auroc"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: Path) -> None:

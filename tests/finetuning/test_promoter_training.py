@@ -357,8 +357,11 @@ def test_regressions_read_the_whole_window_in_every_view() -> None:
         views = [row_logits(one.network, row, 0, 8, cpu)[:, 0].astype(np.float64) for row in rows]
     added = logit(one.window_probabilities(test, device="cpu").astype(np.float64)) - cut[0] / 3
     expected = np.mean([expit(view / 3 + added) for view in views], axis=0)
-    np.testing.assert_allclose(several.window_probabilities(test, device="cpu"), expected, atol=1e-4)
+    found = several.window_probabilities(test, device="cpu")
+    np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.ptp(views, axis=0).max() > 0.01
+    known = several.network_logits(test, device="cpu")
+    assert several.window_probabilities(test, logits=known, device="cpu").tobytes() == found.tobytes()
 
 
 @settings(deadline=None)
