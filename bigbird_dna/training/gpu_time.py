@@ -128,21 +128,25 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
     return found
 
 
-def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: float = 0.0) -> float:
+def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: float | None = None) -> float:
     """Floating-point operations of a training, per token of an input of `length` tokens.
 
     6 per weight, forward and backward, and 12 per layer, width and key that a query attends to; a third more
     in layers that are computed again (`gradient_checkpointing`). `predicted` is the fraction of tokens for
-    which the head predicts a token of `encoder.vocabulary`. Other mechanisms than `bigbird` are counted as
-    full attention.
+    which the head predicts a token of `encoder.vocabulary`: after its attention, the last layer computes no
+    others; None: no head, and all tokens are computed. Other mechanisms than `bigbird` are counted as full
+    attention.
     """
     width, layers = encoder.hidden, encoder.layers
     inner = encoder.intermediate or 4 * width
     gated = 3 if encoder.feed_forward == "gated" else 2
-    weights = layers * (4 * width**2 + gated * width * inner)
+    after_attention = width**2 + gated * width * inner
+    weights = layers * (3 * width**2 + after_attention)
+    if predicted is not None and not encoder.reversible:
+        weights -= (1 - predicted) * after_attention
     passes = 4 if encoder.gradient_checkpointing else 3  # of two operations each
     in_layers = 2 * passes * (weights + 2 * layers * width * _mean_keys(encoder, length))
-    return in_layers + 6 * predicted * (encoder.vocabulary + width) * width
+    return in_layers + 6 * (predicted or 0) * (encoder.vocabulary + width) * width
 
 
 def _mean_keys(encoder: EncoderConfig, length: int) -> float:
