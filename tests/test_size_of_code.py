@@ -14,8 +14,8 @@ from tests.conftest import REPOSITORY
 PACKAGE = REPOSITORY / "bigbird_dna"
 LONGEST_MODULE, SHORTEST_MODULE = 400, 40
 LONGEST_FUNCTION = 50  # lines; of a function without its docstring
-MOST_FILES, MOST_LINES = 322, 75780  # of the package; a fix lowers them, only a feature raises them
-MOST_RULES = 1846  # lines of the workflow
+MOST_FILES, MOST_LINES = 322, 75842  # of the package; a fix lowers them, only a feature raises them
+MOST_RULES = 1843  # lines of the workflow
 # Found by their names and no import: the application, which documentation and tests open as well, and the
 # models that the code of exported checkpoints imports.
 REGISTERED = {"bigbird_dna.cli.app", "bigbird_dna.huggingface.hub_models"}
