@@ -141,9 +141,8 @@ def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: floa
     inner = encoder.intermediate or 4 * width
     gated = 3 if encoder.feed_forward == "gated" else 2
     after_attention = width**2 + gated * width * inner
-    weights = layers * (3 * width**2 + after_attention)
-    if predicted is not None and not encoder.reversible:
-        weights -= (1 - predicted) * after_attention
+    needed = 1.0 if predicted is None or encoder.reversible else predicted
+    weights = layers * (3 * width**2 + after_attention) - (1 - needed) * after_attention
     passes = 4 if encoder.gradient_checkpointing else 3  # of two operations each
     in_layers = 2 * passes * (weights + 2 * layers * width * _mean_keys(encoder, length))
     return in_layers + 6 * (predicted or 0) * (encoder.vocabulary + width) * width
