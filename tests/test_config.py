@@ -290,15 +290,6 @@ def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out()
     assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}
 
 
-def test_the_promoters_file_says_nothing_of_calibration_at_its_default() -> None:
-    """So it is that of earlier versions, and no promoter model is trained again because of it."""
-    for values in ({}, {"promoters": {"calibration": {"method": "auto"}}}):
-        for stage in ("windows", "promoters"):
-            assert "calibration" not in stage_values(parse_config(values), stage)["promoters"]
-    other = {"promoters": {"calibration": {"method": "platt"}}}
-    assert stage_values(parse_config(other), "promoters")["promoters"]["calibration"] == {"method": "platt"}
-
-
 def test_intergenic_negatives_need_an_annotation() -> None:
     """Of a run; a stage's file has the windows alone."""
     windows = {"negative_sets": ["genomic", "intergenic"]}
