@@ -37,7 +37,7 @@ from bigbird_dna.training.log import matrix_rate, training_seconds
 from bigbird_dna.training.loop import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step
-WINDOW, WINDOWS, ANCHOR = 400, 64, 0.75  # bp; windows of a call
+WINDOW, WINDOWS, ANCHOR = 400, 512, 0.75  # bp; windows of a call, as of `score-promoters`
 VOCABULARY, CORPUS = 256, 100_000  # pieces, bp
 HEAD = 64  # its width, or two heads where the model is narrower
 MASKED = 0.15

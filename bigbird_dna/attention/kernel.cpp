@@ -167,6 +167,16 @@ inline void narrow_to(Brain* x, Vector value) {
 template <typename T> inline T narrow(float value) { return static_cast<T>(value); }
 template <> inline Brain narrow<Brain>(float value) { return Brain::from(value); }
 
+// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³); GELU is x divided by this.
+inline Vector gelu_divisor(Vector x) {
+    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
+    const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
+    // 2^126 is effectively infinity here, and `power` supports no larger exponents.
+    return power(-maximum(splat(-126.0f), -power_of)) + 1.0f;
+}
+
+inline Vector gelu_value(Vector x) { return x / gelu_divisor(x); }
+
 // ---- matrix products ----------------------------------------------------------------------------------------
 
 // Row positions of B: equally spaced, or given by a list.
@@ -183,11 +193,27 @@ struct Listed {
     Listed from(long x) const { return {rows, offset + x}; }
 };
 
+// What is stored of the sums of a product, by column: the sums, with a bias, or GELU of these.
+struct Sums {
+    Sums from(long) const { return {}; }
+    Vector operator()(long, Vector sum) const { return sum; }
+};
+struct Biased {
+    const float* bias;
+    Biased from(long x) const { return {bias + x}; }
+    Vector operator()(long x, Vector sum) const { return sum + load(bias + x); }
+};
+struct BiasedGelu {
+    const float* bias;
+    BiasedGelu from(long x) const { return {bias + x}; }
+    Vector operator()(long x, Vector sum) const { return gelu_value(sum + load(bias + x)); }
+};
+
 // A register tile of C (+)= A B, R rows and N vectors wide. A is read by element, at a[r * lda + k], or at a[k * lda +
 // r] if `Flipped`; B is read in vectors.
-template <int R, int N, bool Flipped, bool Add, typename B>
+template <int R, int N, bool Flipped, bool Add, typename B, typename Stored>
 __attribute__((always_inline)) inline void tile(long depth, const float* __restrict a, long lda, B b,
-                                                float* __restrict c, long ldc) {
+                                                float* __restrict c, long ldc, Stored stored) {
     Vector sums[R][N];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
@@ -208,20 +234,26 @@ __attribute__((always_inline)) inline void tile(long depth, const float* __restr
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-        for (int x = 0; x < N; ++x) store(c + r * ldc + x * LANES, sums[r][x]);
+        for (int x = 0; x < N; ++x) store(c + r * ldc + x * LANES, stored(x * LANES, sums[r][x]));
 }
 
-template <int N, bool Flipped, bool Add, typename B>
+template <int N, bool Flipped, bool Add, typename B, typename Stored = Sums>
 __attribute__((always_inline)) inline void panel(long rows, long depth, const float* a, long lda, B b, float* c,
-                                                 long ldc) {
+                                                 long ldc, Stored stored = {}) {
     const long step = Flipped ? 1 : lda;
     long r = 0;
     constexpr int MANY = N == 4 ? ROWS / 2 : ROWS;
-    for (; r + MANY <= rows; r += MANY)
-        tile<MANY, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
-    for (; r + 4 <= rows; r += 4) tile<4, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
-    for (; r + 2 <= rows; r += 2) tile<2, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
-    for (; r < rows; ++r) tile<1, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+#define NEXT(R) tile<R, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc, stored), r += R
+    while (r + MANY <= rows) NEXT(MANY);
+    if (MANY > 6 && r + 6 <= rows) NEXT(6);
+    switch (rows - r) {  // one tile for the rest, whose time is hardly that of its last row
+        case 5: NEXT(5); break;
+        case 4: NEXT(4); break;
+        case 3: NEXT(3); break;
+        case 2: NEXT(2); break;
+        case 1: NEXT(1);
+    }
+#undef NEXT
 }
 
 // C (+)= A B for `columns` of B and C, a multiple of LANES.
@@ -905,16 +937,6 @@ template <typename Visit> void each_run(const Problem& p, long n, Visit visit) {
     Crew(p, (n + RUN - 1) / RUN, [&](long, long item) { visit(item * RUN, std::min(item * RUN + RUN, n)); });
 }
 
-// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³); GELU is x divided by this.
-inline Vector gelu_divisor(Vector x) {
-    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
-    const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
-    // 2^126 is effectively infinity here, and `power` supports no larger exponents.
-    return power(-maximum(splat(-126.0f), -power_of)) + 1.0f;
-}
-
-inline Vector gelu_value(Vector x) { return x / gelu_divisor(x); }
-
 inline Vector gelu_slope_value(Vector x) {
     constexpr float RATE = 2 * 0.7978845608028654f;
     const Vector gate = 1.0f / gelu_divisor(x), inner = fused(x * x, splat(3 * 0.044715f * RATE), splat(RATE));
@@ -997,16 +1019,12 @@ constexpr long PANEL = 2 * LANES;  // adjacent columns of weights
 
 long in_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
 
-// C ← A B, B packed in panels of (inner, PANEL) that cover `columns`; rows of C have space for all panels.
+// C ← A B, `stored`, B packed in panels of (inner, PANEL) that cover `columns`; rows of C have space for all panels.
+template <typename Stored = Sums>
 __attribute__((noinline)) void multiply(long rows, long inner, long columns, const float* a, long lda,
-                                        const float* packed, float* c, long ldc) {
+                                        const float* packed, float* c, long ldc, Stored stored = {}) {
     for (long x = 0; x < columns; x += PANEL)
-        panel<2, false, false>(rows, inner, a, lda, Spaced{packed + x * inner, PANEL}, c + x, ldc);
-}
-
-void add_row(float* rows, long count, long line, const float* row, long columns) {
-    for (long i = 0; i < count; ++i)
-        for (long c = 0; c < columns; c += LANES) store(rows + i * line + c, load(rows + i * line + c) + load(row + c));
+        panel<2, false, false>(rows, inner, a, lda, Spaced{packed + x * inner, PANEL}, c + x, ldc, stored.from(x));
 }
 
 // x ← LayerNorm(x + (part + bias)) for `count` rows; `columns` is a multiple of LANES.
@@ -1045,14 +1063,13 @@ Rooms layer_rooms(const Problem& p, const Weights& w) {
     return {0, joined, joined + context, joined + context + p.tokens * in_panels(w.inner)};
 }
 
-// `p` describes one sequence without padding; its tensors are set here.
+// `p` describes one sequence without padding; its tensors are set here. A sequence at a time stays in the cache.
 void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin, float* x, float* room) {
     const Rooms rooms = layer_rooms(p, w);
     float *joined = room + rooms.joined, *context = room + rooms.context, *inner = room + rooms.inner;
     const long tokens = p.tokens, hidden = w.hidden;
     const long joined_line = in_panels(3 * hidden), inner_line = in_panels(w.inner), line = in_panels(hidden);
-    multiply(tokens, hidden, 3 * hidden, x, hidden, w.joined, joined, joined_line);
-    add_row(joined, tokens, joined_line, w.joined_bias, joined_line);
+    multiply(tokens, hidden, 3 * hidden, x, hidden, w.joined, joined, joined_line, Biased{w.joined_bias});
     const auto array = [&](float* data, long step) { return Array{data, 0, p.width, step}; };
     if (cos)
         for (float* part : {joined, joined + hidden}) {
@@ -1064,9 +1081,7 @@ void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin,
     forward_all(p);
     multiply(tokens, hidden, hidden, context, hidden, w.output, joined, line);
     add_and_normalize(x, joined, line, w.output_bias, w.gain, w.shift, tokens, hidden, w.epsilon);
-    multiply(tokens, hidden, w.inner, x, hidden, w.up, inner, inner_line);
-    add_row(inner, tokens, inner_line, w.up_bias, inner_line);
-    gelu_of(p, inner, inner, tokens * inner_line);
+    multiply(tokens, hidden, w.inner, x, hidden, w.up, inner, inner_line, BiasedGelu{w.up_bias});
     multiply(tokens, w.inner, hidden, inner, inner_line, w.down, joined, line);
     add_and_normalize(x, joined, line, w.down_bias, w.last_gain, w.last_shift, tokens, hidden, w.epsilon);
 }
@@ -1133,9 +1148,12 @@ int64_t panel_columns() { return PANEL; }
 // Number of elements of `room` for `layer`.
 int64_t layer_room(const Problem* p, const Weights* w) { return layer_rooms(*p, *w).size; }
 
-// Run one sequence through an encoder layer, in place; `cos` and `sin` as for `turn`.
-void layer(Problem* p, const Weights* w, const float* cos, const float* sin, float* x, float* room) {
-    run_layer(*p, *w, cos, sin, x, room);
+// Run `count` sequences, each as described by `p`, through an encoder layer, in place; `cos`, `sin` and `step` as for
+// `turn`.
+void layer(Problem* p, const Weights* w, int64_t count, const float* cos, const float* sin, int64_t step, float* x,
+           float* room) {
+    for (int64_t n = 0; n < count; ++n, x += p->tokens * w->hidden)
+        run_layer(*p, *w, cos ? cos + n * step : cos, sin ? sin + n * step : sin, x, room);
 }
 
 int has_float16() {

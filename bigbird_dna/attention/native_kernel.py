@@ -124,7 +124,7 @@ class Kernel:
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[out.dtype]),
             *_addresses(*(turns or (None, None))),
-            ctypes.c_int64(turns[0].stride(0) if turns and turns[0].dim() > 2 else 0),
+            _step(turns),
             ctypes.c_double(-1.0 if back else 1.0),
         )
         return out
@@ -132,7 +132,7 @@ class Kernel:
     def layer(
         self, problem: KernelCall, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
     ) -> None:
-        """Pass one sequence's hidden states `x` (L, D) through a layer, in place; see `PackedLayer`."""
+        """Pass hidden states `x` (B, L, D) through a layer, in place; `problem` describes one sequence."""
         of, library = ctypes.byref(problem), self._library
         sizes = (
             library.scratch_size(of, 0),
@@ -142,7 +142,9 @@ class Kernel:
         memory = torch.empty(sum(sizes), dtype=torch.float32)
         scratch, room, lse = torch.split(memory, list(sizes))
         problem.scratch, problem.lse = scratch.data_ptr(), lse.data_ptr()
-        library.layer(of, ctypes.byref(weights), *_addresses(*(turns or (None, None)), x, room))
+        angles, step = _addresses(*(turns or (None, None))), _step(turns)
+        count = ctypes.c_int64(len(x))
+        library.layer(of, ctypes.byref(weights), count, *angles, step, *_addresses(x, room))
 
     def _each(self, name: str, *tensors: Tensor) -> None:
         """Call an element-wise function on `others`, with the element count and type of the first tensor."""
@@ -191,6 +193,11 @@ def _result(call: Call) -> Tensor:
     """Output tensor; zero-filled if there is padding, because the kernel writes true positions only."""
     whole = all(length == call.q.shape[2] for length in call.lengths)
     return empty_output(call.q) if whole else empty_output(call.q).zero_()
+
+
+def _step(turns: tuple[Tensor, Tensor] | None) -> ctypes.c_int64:
+    """Elements between the angles of one sequence and the next; 0 for common ones."""
+    return ctypes.c_int64(turns[0].stride(0) if turns and turns[0].dim() > 2 else 0)
 
 
 def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
@@ -288,10 +295,11 @@ class PackedLayer:
         self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
 
     def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:
-        """Replace hidden states (L, D), float32 and contiguous, by those after the layer."""
-        tokens, length = len(x), np.array([len(x)], np.int64)
+        """Replace hidden states (B, L, D), float32 and contiguous, by those after the layer."""
+        _, tokens, hidden = x.shape
         graph = _graph(self.pattern, tokens, self.heads, self.index)
-        problem = graph.problem((1, self.heads, tokens, x.shape[1] // self.heads), length, threads=1)
+        length = np.array([tokens], np.int64)
+        problem = graph.problem((1, self.heads, tokens, hidden // self.heads), length, threads=1)
         self._kernel.layer(problem, self._weights, x, turns)
 
 
@@ -301,18 +309,20 @@ def can_pack(hidden: int, heads: int) -> bool:
 
 
 class PackedLayers:
-    """All layers of an encoder for single sequences of at most `longest` tokens, on one thread."""
+    """All layers of an encoder for sequences of at most `longest` tokens, on one thread.
+
+    The hidden states of a sequence depend neither on the others nor on their number, bit for bit.
+    """
 
     def __init__(self, layers: list[PackedLayer], longest: int) -> None:
         self._layers, self._longest = layers, longest
 
     def take(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether the layers can run these embeddings (1, L, D): no padding, one thread, no gradients."""
-        batch, tokens, _ = x.shape
+        """Whether the layers can run these embeddings (B, L, D): no padding, one thread, no gradients."""
+        tokens = x.shape[1]
         return (
-            batch == 1
-            and tokens <= self._longest
-            and (lengths is None or int(lengths[0]) == tokens)
+            tokens <= self._longest
+            and (lengths is None or bool((lengths == tokens).all()))
             and x.dtype == torch.float32
             and torch.get_num_threads() == 1
             and not torch.is_grad_enabled()
@@ -320,10 +330,10 @@ class PackedLayers:
         )
 
     def run(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
+        """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
         x = x.contiguous()
         for layer in self._layers:
-            layer(x[0], turns)
+            layer(x, turns)
         return x
 
 
@@ -355,7 +365,7 @@ def layer_agrees(kernel: Kernel) -> bool:
         expected = norm(middle + down(nn.functional.gelu(up(middle), approximate="tanh")))
         weights = joined.weight, joined.bias
         layer = PackedLayer(kernel, weights, (output, up, down), (norm, norm), heads, None, 0)
-        layer(x, None)
+        layer(x[None], None)
     return torch.allclose(x, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -5,6 +5,7 @@ threads. The rest of a batch therefore must not affect the shape of a row's call
 
 * On a CPU every row is a separate call, without padding, on one thread; threads process different rows. A
   result thus depends only on the row and the network. Only rows of more than `LONG` tokens use all threads.
+  Compiled layers, whose bits do not depend on the number of rows, run rows of the same length in one call.
 * On other devices calls have a fixed shape that depends on the row's own length; incomplete calls are filled.
 
 Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
@@ -26,7 +27,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import narrowed, prepared, sent
+from bigbird_dna.model.inference import is_packed, narrowed, prepared, sent
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
@@ -43,6 +44,10 @@ LONG = 4096
 
 CALL_TOKENS = 1 << 14
 """Tokens per call on a GPU: enough to keep it busy with little of its memory."""
+
+SHARED_TOKENS = 1 << 10
+"""Maximum number of tokens per call of several rows on a CPU. For a small network, the overhead per call is a
+quarter of the time of a row of a hundred tokens."""
 
 WIDTH = 64
 """On a GPU, lengths are rounded up to a multiple of this number of tokens, so that calls have few shapes."""
@@ -104,17 +109,21 @@ def run_rows(
     batch_size: int,
     device: torch.device,
     empty: tuple[int, ...] = (),
+    shared: bool = False,
 ) -> npt.NDArray[np.float32]:
     """Results (N, …) of rows of token ids, in order; each result is independent of the other rows.
 
     On a CPU `batch_size` rows run concurrently, which limits memory and changes no bit. `run` must not mix
-    the rows of a call; `empty` is the shape of a result, used if there are no rows. `UsageError`:
-    insufficient memory.
+    the rows of a call. `shared`: its bits for a row, apart from those of the encoders, do not depend on the
+    number of rows of the same length. `empty` is the shape of a result, used if there are no rows.
+    `UsageError`: insufficient memory.
     """
     result = np.empty((0, *empty), np.float32)
-    on_cpu = device.type == "cpu"
-    results = _alone(rows, run, batch_size) if on_cpu else in_calls(network, rows, run, pad_id, device)
     with prepared(network, LONG):
+        if device.type != "cpu":
+            results = in_calls(network, rows, run, pad_id, device)
+        else:
+            results = _on_cpu(rows, run, batch_size, shared and is_packed(network))
         for chosen, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
@@ -122,19 +131,27 @@ def run_rows(
     return result
 
 
-def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iterator[Result]:
-    """Results of single rows on a CPU, first short rows, then long ones."""
+def _on_cpu(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared: bool) -> Iterator[Result]:
+    """Results of single rows, or of `shared` calls, on a CPU; first short rows, then long ones."""
     narrow = narrowed(torch.device("cpu"))
 
-    def one(number: int) -> Result:
-        chosen = np.array([number])
+    def call(numbers: Sequence[int]) -> Result:
+        chosen = np.array(numbers)
         with torch.inference_mode(), narrow():
-            values = run(*pad([rows[number]], 0), chosen)
+            values = run(*pad([rows[number] for number in numbers], 0), chosen)
             return chosen, values.float().numpy()
 
-    short = [number for number, row in enumerate(rows) if len(row) <= LONG]
-    yield from each_alone(one, short, most, torch.device("cpu"))
-    yield from (one(number) for number, row in enumerate(rows) if len(row) > LONG)
+    lengths = [len(row) for row in rows]
+    short = [number for number, length in enumerate(lengths) if length <= LONG]
+    calls: list[Sequence[int]] = [[number] for number in short]
+    if shared:
+        fit, calls = max(1, most // torch.get_num_threads()), []  # a thread's part of the concurrent rows
+        for length, group in groupby(sorted(short, key=lengths.__getitem__), key=lengths.__getitem__):
+            alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
+            calls += [alike[start : start + size] for start in range(0, len(alike), size)]
+        calls.sort(key=lambda call: -sum(lengths[number] for number in call))  # threads end at the same time
+    yield from each_alone(call, calls, most, torch.device("cpu"))
+    yield from (call([number]) for number, length in enumerate(lengths) if length > LONG)
 
 
 def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device) -> Iterator[R]:

@@ -17,12 +17,9 @@ from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositio
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.ensemble import DyadMember, EnsembleSum, KmerMember, PositionMember
 from bigbird_dna.model.input_embeddings import initialize, rotation
-from bigbird_dna.model.kernels import ACTIVATIONS, Linear, linear
+from bigbird_dna.model.kernels import ACTIVATIONS, Linear, linear, row_linear
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
-LEAST_ROWS = 8
-"""BLAS multiplies few vectors with other routines than many, with different rounding. With this number of
-rows, copied if necessary, a single sequence gives the same bits as in a batch."""
 QUESTION_PENALTY = 1e6  # subtracted from the scores of question tokens
 
 
@@ -156,11 +153,7 @@ class Classifier(nn.Module):
         terms = bases if isinstance(bases, BaseTerms) else self.base_terms(ids, bases)
         hidden = self.encoder(ids, lengths, segments, terms.embeddings)
         pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            logits = self._head(pooled)
-        else:
-            copies = -(-LEAST_ROWS // max(1, len(pooled)))
-            logits = self._head(torch.cat([pooled] * copies))[: len(pooled)]
+        logits = self._head(pooled)
         return logits if self.ensemble is None else self.ensemble(logits, terms.logits)
 
     def base_terms(self, ids: Tensor, bases: BaseBatch | None = None) -> BaseTerms:
@@ -173,13 +166,15 @@ class Classifier(nn.Module):
         return BaseTerms(embeddings, logits)
 
     def _head(self, pooled: Tensor) -> Tensor:
-        inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
-        return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+        inner = pooled
+        if self.dense is not None:
+            inner = self.activation(row_linear(self.dense, self.dropout(pooled)))
+        return row_linear(self.output, self.dropout(inner))
 
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
-    if len(hidden) == 1 and lengths.device.type == "cpu" and int(lengths) == hidden.shape[1]:
+    if lengths.device.type == "cpu" and bool((lengths == hidden.shape[1]).all()):
         return hidden.sum(1) / hidden.shape[1]  # the same bits, with half the operations
     lengths = copied(lengths, hidden.device)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)

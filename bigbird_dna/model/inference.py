@@ -210,8 +210,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
 def prepared(network: nn.Module, longest: int) -> Iterator[None]:
     """Pack the layers' weights for calls in the context, which must not change any weight.
 
-    On a CPU, single sequences of at most `longest` tokens use compiled layers, if a compiler exists and this
-    thread's torch has one thread: equal up to rounding, in half the time.
+    On a CPU, sequences of at most `longest` tokens without padding use compiled layers, if a compiler exists
+    and this thread's torch has one thread: equal up to rounding, in half the time.
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
@@ -228,6 +228,12 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
             layer.joined = None
         for encoder in encoders:
             encoder.packed = None
+
+
+def is_packed(network: nn.Module) -> bool:
+    """Whether all encoders of a `prepared` network have compiled layers, for the current precision."""
+    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+    return _computing.get() == torch.float32 and all(encoder.packed is not None for encoder in encoders)
 
 
 def _packed(

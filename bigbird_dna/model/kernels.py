@@ -122,6 +122,22 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+SUMMED_ELEMENTS = 1 << 20
+"""Maximum number of products of `row_linear` in memory."""
+
+
+def row_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """A layer's output (B, E) for few rows x (B, D).
+
+    On a CPU without gradients, the bits of a row do not depend on the others. BLAS rounds products of few
+    rows differently from those of many.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
+        return layer(x)  # type: ignore[no-any-return]
+    few = max(1, SUMMED_ELEMENTS // layer.weight.numel())
+    return torch.cat([(some[:, None] * layer.weight).sum(2) + layer.bias for some in x.split(few)])
+
+
 WHOLE = 64
 """A number of elements that fills the vector registers of any machine several times."""
 

@@ -362,7 +362,7 @@ def row_logits(
             return network(ids, lengths, bases=terms).float()  # type: ignore[no-any-return]
 
         options: Any = {"pad_id": pad_id, "batch_size": batch_size, "device": device, "empty": empty}
-        return run_rows(network, rows.ids[first:last], run, **options)
+        return run_rows(network, rows.ids[first:last], run, **options, shared=True)
 
     if bases is None or positions is None:
         return predicted(0, len(rows.ids), lambda chosen, tokens: None)
@@ -375,8 +375,8 @@ def row_logits(
     for first, last in _groups(network, rows):
         with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
             embeddings = positions(bases.joined(first, last))
-        places = (begins[first : last + 1] - begins[first]).tolist()
-        found.append(predicted(first, last, partial(_embeddings_of_one, embeddings, places)))
+        own = begins[first : last + 1] - begins[first]
+        found.append(predicted(first, last, partial(_embeddings_of_rows, embeddings, own)))
     return np.concatenate(found)
 
 
@@ -390,9 +390,9 @@ def _sent(bases: B, device: torch.device) -> B:
     return type(bases)(*(sent(part, device) for part in bases))
 
 
-def _embeddings_of_one(
-    embeddings: Tensor, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
+def _embeddings_of_rows(
+    embeddings: Tensor, begins: npt.NDArray[np.intp], chosen: npt.NDArray[np.intp], tokens: int
 ) -> Tensor:
-    """The embeddings of one of several rows, which begin at the given tokens."""
-    number = int(chosen[0])
-    return embeddings[None, begins[number] : begins[number + 1]]
+    """The embeddings of rows of the same length, which begin at the given tokens."""
+    places = begins[chosen][:, None] + np.arange(tokens)
+    return embeddings[torch.from_numpy(places)]

@@ -18,7 +18,7 @@ from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.model import inference as own
 from bigbird_dna.model.batching import in_calls, run_rows
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import mean_over_tokens
+from bigbird_dna.model.heads import Classifier, mean_over_tokens
 from bigbird_dna.model.inference import (
     PRECISIONS,
     ahead,
@@ -151,6 +151,40 @@ def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_rows_of_one_length_share_calls_of_compiled_layers(
+    threads: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = compiled and native.pointwise(torch.zeros(1)) is not None
+    torch.manual_seed(0)
+    config = CONFIG.model_copy(update={} if compiled else {"activation": "relu"})
+    classifier = Classifier(config, 3, "mean").eval()
+    rows = [row[:length] for row, length in zip(rows_of(40), [9, 30, 31, 9] * 10, strict=True)]
+    sizes: list[int] = []
+
+    def run(ids: Tensor, lengths: Tensor, chosen: Any) -> Tensor:
+        assert lengths.tolist() == [len(rows[number]) for number in chosen] == [ids.shape[1]] * len(ids)
+        sizes.append(len(ids))
+        return classifier(ids, lengths)  # type: ignore[no-any-return]
+
+    options: dict[str, Any] = {"pad_id": 0, "batch_size": 8, "device": CPU}
+    monkeypatch.setattr("bigbird_dna.model.batching.SHARED_TOKENS", 124)
+    with cpu_threads(threads):
+        alone = run_rows(classifier, rows, run, **options)
+        assert sizes == [1] * 40
+        sizes.clear()
+        together = run_rows(classifier, rows, run, **options, shared=True)
+    assert together.tobytes() == alone.tobytes() and np.unique(alone, axis=0).shape == alone.shape
+    most = 8 // threads
+    lengths = [len(row) for row in rows]
+    calls = [
+        -(-lengths.count(length) // min(most, 124 // length)) if compiled else lengths.count(length)
+        for length in set(lengths)
+    ]
+    assert len(sizes) == sum(calls) and sum(sizes) == 40
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 def test_rows_are_computed_in_the_precision_that_was_asked_for(threads: int) -> None:
     torch.manual_seed(0)
     encoder, rows = Encoder(CONFIG).eval(), rows_of(6)
@@ -242,9 +276,9 @@ def lively(config: EncoderConfig) -> Encoder:
     [
         {},
         {"position_encoding": "rotary"},
-        {"attention": "full", "position": "rotary"},
+        {"attention": "full", "position_encoding": "rotary"},
         {"compatibility": "huggingface", "block_size": 8},
-        {"hidden": 128, "heads": 4, "position": "rotary", "block_size": 32},
+        {"hidden": 128, "heads": 4, "position_encoding": "rotary", "block_size": 32},
         {"hidden": 32, "heads": 1, "intermediate": 50},
         {"hidden": 64, "heads": 16, "intermediate": 16, "window_blocks": 1, "random_blocks": 0},
         {"convolution": 3, "rescale_embeddings": True},
@@ -261,6 +295,10 @@ def test_compiled_layers_agree_with_the_layers(changes: dict[str, object], token
             assert encoder.packed is not None and encoder.packed.take(expected, torch.tensor([tokens]))
             found = encoder(ids, torch.tensor([tokens]))
             assert torch.equal(encoder(ids), found)
+            rows = torch.cat([torch.randint(5, 40, (2, tokens)), ids])
+            alone = torch.cat([encoder(row[None]) for row in rows])
+            assert torch.equal(encoder(rows, torch.tensor([tokens] * 3)), alone)
+            assert torch.equal(alone[2:], found)
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
         assert encoder.packed is None and encoder.layers[0].joined is None
         assert torch.equal(encoder(ids), expected)
@@ -274,9 +312,8 @@ def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatc
         packed = encoder.packed
         assert packed is not None
         with torch.no_grad():
-            assert packed.take(x[:1], None)
-            assert not packed.take(x, None)
-            assert not packed.take(x[:1], torch.tensor([19]))
+            assert packed.take(x[:1], None) and packed.take(x, torch.tensor([20, 20]))
+            assert not packed.take(x, torch.tensor([20, 19]))
             assert not packed.take(x[:1].double(), None)
             assert not packed.take(torch.randn(1, 101, 48), None)
             with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -403,6 +403,21 @@ def test_a_row_is_independent_of_the_others(
             assert torch.equal(layer(x[:rows]), whole[:rows])
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 1), (48, 3), (128, 128), (768, 919)])
+def test_a_row_of_few_is_independent_of_the_others(
+    inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SUMMED_ELEMENTS", 7 * inputs * outputs)
+    layer, x = kernels.Linear(inputs, outputs), torch.randn(40, inputs)
+    torch.testing.assert_close(kernels.row_linear(layer, x), layer(x))
+    assert kernels.row_linear(layer, x).requires_grad
+    with torch.no_grad():
+        whole = kernels.row_linear(layer, x)
+        torch.testing.assert_close(whole, layer(x), rtol=1e-5, atol=1e-5)
+        for first, last in ((0, 1), (39, 40), (3, 9), (1, 40)):
+            assert torch.equal(kernels.row_linear(layer, x[first:last]), whole[first:last])
+
+
 @pytest.mark.usefixtures("other_product")
 @pytest.mark.parametrize("shape", [(50, 70), (1, 70), (3, 9, 70)])
 @pytest.mark.parametrize("wants", [(True, True, True), (False, True, True), (True, False, False)])
