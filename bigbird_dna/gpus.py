@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.locks import lock_file
+from bigbird_dna.disk.atomic import lock_file
 from bigbird_dna.errors import UsageError, shortened
 
 SHARED = "BIGBIRD_DNA_CARDS"

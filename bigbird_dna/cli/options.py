@@ -274,7 +274,6 @@ def runs(
     inside one. `choices` are arguments whose metavar lists the valid values. Values NAME=FILE of `named`
     become a dictionary. `also` are appended to the signature. The lines of `report` go to the log, or `say`.
     """
-    module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
     def declare(declaration: Command) -> Command:
         parameters = [*signature(declaration).parameters.values(), *also]
@@ -308,7 +307,7 @@ def runs(
             for line in report(result, given) if report is not None else ():
                 say(line)
 
-        vars(command).update(work=(module, name))
+        vars(command).update(work=f"bigbird_dna.{work}".rpartition(".")[::2])
         return _with_signature(command, parameters)
 
     return declare
@@ -354,10 +353,11 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
 def _function(path: str) -> Any:
     """The function or class of the package that is given by module and name."""
     module, _, name = f"bigbird_dna.{path}".rpartition(".")
-    gc.disable()  # torch's import creates a million objects, none of them garbage: a seventh of its time
+    gc.disable()  # torch's import creates a million objects, none garbage, now or later: a tenth of a start
     try:
         return getattr(import_module(module), name)
     finally:
+        gc.freeze()
         gc.enable()
 
 

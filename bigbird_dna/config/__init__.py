@@ -67,9 +67,10 @@ if TYPE_CHECKING:
     from bigbird_dna.config.training import StartConfig as StartConfig
     from bigbird_dna.config.training import TrainingConfig as TrainingConfig
 
+# The smallest first: a model's own code needs no others.
 _MODULES = (
-    "run reading network mechanisms experiments long_range sequences promoters chromatin training data "
-    "section paths"
+    "section network mechanisms data training sequences promoters chromatin paths experiments long_range run "
+    "reading"
 )
 
 if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names

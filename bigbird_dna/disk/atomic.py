@@ -1,31 +1,40 @@
-"""Write files atomically, and compute checksums.
+"""Write files atomically, lock them, and compute checksums.
 
 Files are written to temporary directories that are removed after use, or by the next run if their process was
 killed. The names of these directories contain the machine, the process, and the start time of the process.
 Directories of dead processes are removed. Those of other machines are kept because their state is unknown.
 
 A result that has its final name is on disk, so that no crash of a machine or of a shared disk loses it.
+
+The system releases a lock when its process ends for any reason. On a shared disk, the lock of a machine that
+failed remains until the server gives it up: after about 90 seconds with NFS 4, otherwise possibly never.
+Therefore no lock is waited for without limit.
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbird_dna.console import log
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError, error_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX = ".bigbird-dna-"
+PAUSE = 0.2  # seconds between attempts
+NOTICE = 5.0  # seconds until a wait is logged
 swept: set[Path] = set()
 _left: dict[Path, int] = {}  # directories that are not removed yet, and the process that made them
 _made: dict[Path, int] = {}  # directories created for results, outer before inner, and their process
@@ -329,3 +338,29 @@ def checksum(path: Path, algorithm: str = "sha256") -> str:
     """Return the hexadecimal digest of a file's bytes."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
+
+
+def lock_file(handle: int, path: Path, consequence: str = "", seconds: float = 0.0) -> bool:
+    """Lock the open file `path` until it is closed; return whether this succeeds within `seconds`.
+
+    Where locks are not supported, no process is excluded and the result is True. A warning states the
+    `consequence`, if there is one.
+    """
+    began = time.monotonic()
+    logged = False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - began
+            if waited >= seconds:
+                return False
+            if waited >= NOTICE and not logged:
+                log(f"waiting up to {seconds:.0f} s for another process that has locked {path}")
+                logged = True
+            time.sleep(PAUSE)
+            continue
+        except OSError as error:
+            if consequence:
+                log(f"warning: {path}: cannot be locked ({error.strerror}): {consequence}")
+        return True

@@ -18,6 +18,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import (
     checksum,
     full_disk_reported,
+    lock_file,
     make_parent,
     make_scratch,
     move,
@@ -27,7 +28,6 @@ from bigbird_dna.disk.atomic import (
     sync,
     sync_content,
 )
-from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import DataError, UsageError
 
 MARKER = ".bigbird-dna.json"

@@ -3,29 +3,26 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
+from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, inside, reverse_complement
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
-    Sequences,
     View,
     bin_rows,
     bins_shown,
     centered_bins,
-    fit_windows,
     middle_bins,
-    read_sequences,
     run_rows,
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
@@ -33,6 +30,9 @@ from bigbird_dna.model.inference import ahead, choose_device
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import ChromatinSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class ChromatinOptions(TypedDict, total=False):
@@ -81,7 +81,7 @@ class LoadedChromatinModel(LoadedModel):
         return middle_bins(self.settings.window, self.settings.bin, center_fraction)
 
     @overload
-    def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> pd.DataFrame: ...
+    def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> "pd.DataFrame": ...
 
     @overload
     def predict(
@@ -165,6 +165,8 @@ class LoadedChromatinModel(LoadedModel):
             values[kept] = found if finish is None else finish(found)
         if given.labels is None:
             return values
+        import pandas as pd
+
         return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])
 
     def window_probabilities(
@@ -313,7 +315,9 @@ def share_windows(
     """
     number, phase = np.divmod(np.asarray(starts, np.int64), size)
     group, place = np.divmod(number, count)
-    codes, names = pd.factorize(np.asarray(contigs, object))
+    names = list(dict.fromkeys(contigs))
+    numbers = {name: code for code, name in enumerate(names)}
+    codes = [numbers[contig] for contig in contigs]
     keys = np.column_stack([codes, group, phase])
     found, owner = np.unique(keys, axis=0, return_inverse=True)
     middles = (found[:, 1] * count + count // 2) * size + found[:, 2]

@@ -16,7 +16,8 @@ from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError, check_choice
 from bigbird_dna.genome.fields import whole_number
-from bigbird_dna.model.batching import GivenSequences, Ids, Run, run_rows, window_rows
+from bigbird_dna.genome.given_sequences import GivenSequences
+from bigbird_dna.model.batching import Ids, Run, run_rows, window_rows
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.tokens.interface import Tokenizer

@@ -135,7 +135,7 @@ def row_linear(layer: nn.Linear, x: Tensor) -> Tensor:
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
         return layer(x)  # type: ignore[no-any-return]
     few = max(1, SUMMED_ELEMENTS // layer.weight.numel())
-    return torch.cat([(some[:, None] * layer.weight).sum(2) + layer.bias for some in x.split(few)])
+    return torch.cat([(some[:, None] * layer.weight).sum(2) + layer.bias for some in torch.split(x, few)])
 
 
 WHOLE = 64

@@ -6,11 +6,10 @@ Axes: N sequences, T tokens of one, S bp of one, K layers, D hidden width.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from pydantic import ValidationError
 from torch import nn
 
@@ -19,9 +18,9 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, first_fault
+from bigbird_dna.genome.given_sequences import Sequences, read_sequences
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
-from bigbird_dna.model.batching import Sequences, read_sequences
 from bigbird_dna.model.embedding import (
     EmbeddingLayer,
     Pool,
@@ -35,6 +34,9 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import ChromatinSettings, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"
@@ -122,7 +124,7 @@ class LoadedModel:
     @overload
     def embed(
         self, sequences: "pd.Series[Any]", *, pool: SequencePool = "mean", **options: Unpack[EmbedOptions]
-    ) -> pd.DataFrame: ...
+    ) -> "pd.DataFrame": ...
 
     @overload
     def embed(
@@ -185,6 +187,8 @@ class LoadedModel:
         if pool == "token" or pool == "base":
             vectors: Any = token_vectors(encoder, given, self.tokenizer, layer, pool, batch_size)
             if given.labels is not None:
+                import pandas as pd
+
                 return pd.Series(vectors, index=given.labels, dtype=object)
             if pool == "base" and not vectors:
                 return np.empty((0, 0, *shape), np.float32)
@@ -194,6 +198,8 @@ class LoadedModel:
         if given.labels is None:
             return values
         names = [range(size) for size in shape]
+        import pandas as pd
+
         columns = pd.MultiIndex.from_product(names, names=["layer", None]) if len(shape) > 1 else None
         return pd.DataFrame(values.reshape(len(values), -1), index=given.labels, columns=columns)
 

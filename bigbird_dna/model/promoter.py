@@ -6,28 +6,18 @@ From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import check_at_least_one, check_fraction
+from bigbird_dna.genome.given_sequences import Sequences, filled, fit_windows, read_sequences
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
-from bigbird_dna.model.batching import (
-    Ids,
-    Sequences,
-    View,
-    filled,
-    fit_windows,
-    pad,
-    placed_rows,
-    read_sequences,
-    run_rows,
-)
+from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
@@ -35,6 +25,9 @@ from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import ClassifierSettings, PromoterSettings, SequenceSettings
 from bigbird_dna.tokens.interface import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EmbeddingsOf = Callable[[npt.NDArray[np.intp], int], Tensor | None]
 """Maps row numbers, and the number of tokens they are padded to, to what is added to their embeddings."""
@@ -216,7 +209,11 @@ class LoadedPromoterModel(LoadedClassifier):
             [filled(window, self.settings.window) for window in scored], batch_size=batch_size, device=device
         )
         values[kept] = found if finish is None else finish(found)
-        return values if given.labels is None else pd.Series(values, index=given.labels, name="probability")
+        if given.labels is None:
+            return values
+        import pandas as pd
+
+        return pd.Series(values, index=given.labels, name="probability")
 
     def window_probabilities(self, windows: Sequence[str], **options: Any) -> Predictions:
         """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
@@ -291,6 +288,8 @@ class LoadedSequenceModel(LoadedClassifier):
         )
         if given.labels is None:
             return values
+        import pandas as pd
+
         return pd.DataFrame(values, index=given.labels, columns=[*self.settings.outputs])
 
 

@@ -6,16 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
+from bigbird_dna.genome.given_sequences import is_pandas
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
@@ -23,14 +23,17 @@ from bigbird_dna.genome.variants import VcfRecord, open_vcf
 from bigbird_dna.scoring.variant_effects import ScoredRecord
 from bigbird_dna.scoring.variant_sites import TssSites
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Genome = Reference | str | os.PathLike[str]
 """Path of an indexed FASTA file (plain or bgzip), or an open `Reference`."""
 
-Regions = str | os.PathLike[str] | pd.DataFrame | Sequence[Sequence[Any]]
+Regions = Union[str, os.PathLike[str], "pd.DataFrame", Sequence[Sequence[Any]]]
 """A BED file; a table with the columns `contig` (or `chrom`), `start`, `end` and optionally `strand` and
 `name`; or a list of (contig, start, end) or (contig, start, end, strand). 0-based, half-open."""
 
-Variants = str | os.PathLike[str] | pd.DataFrame | Sequence[Any]
+Variants = Union[str, os.PathLike[str], "pd.DataFrame", Sequence[Any]]
 """A VCF file; a table with the columns `contig` (or `chrom`), `position` (or `pos`), `ref` and `alt`; or a
 list of strings "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are 1-based, as in VCF."""
 
@@ -182,6 +185,8 @@ def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "p
     `UsageError` or `DataError` for an invalid region, naming the line of the file or the index in the list or
     table; `DataError` if the reference has none of the contigs.
     """
+    import pandas as pd
+
     if isinstance(given, str | os.PathLike):
         path = _path(given, "regions")
         regions = list(each_region(bed_rows(path), reference, path))
@@ -218,7 +223,7 @@ def read_variants(given: Variants) -> Iterator[tuple[Iterable[VcfRecord], "pd.In
             yield vcf.records, None
     else:
         rows = _table_rows(given, "variants", ("contig", "position", "ref", "alt"), ())
-        labels = given.index if isinstance(given, pd.DataFrame) else None
+        labels = given.index if is_pandas(given, "DataFrame") else None
         yield [_variant(where, row) for where, row in rows], labels
 
 
@@ -262,7 +267,7 @@ def _table_rows(
     given: Any, what: str, needed: Sequence[str], further: Sequence[str]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a list, or of the named columns of a table, each with its label for messages."""
-    if isinstance(given, pd.DataFrame):
+    if is_pandas(given, "DataFrame"):
         table = given.rename(columns=lambda name: _COLUMNS.get(str(name).lower(), str(name).lower()))
         missing = [name for name in needed if list(table.columns).count(name) != 1]
         if missing:
@@ -281,7 +286,9 @@ def _strand(where: str, given: Any, wrong: type[Exception] = UsageError) -> Stra
     if given in OPPOSITE:
         strand: Strand = given
         return strand
-    if given is None or given is pd.NA or given in ("", ".") or given != given:  # NaN is not itself
+    if (
+        given is None or is_pandas(given, "NAType") or given in ("", ".") or given != given
+    ):  # NaN is not itself
         return None
     raise wrong(f"{where}: strand must be '+', '-' or '.', found {_shown(given)}")
 
@@ -305,16 +312,20 @@ def _shown(given: object) -> str:
     return shortened(repr(given))
 
 
-def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> pd.DataFrame:
+def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> "pd.DataFrame":
     """Return the coordinates of regions, one row per region, with the given index labels."""
+    import pandas as pd
+
     columns = [(one.contig, one.start, one.end, one.name) for one in regions]
     return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
 
 
 def allele_table(
     found: Iterable[ScoredRecord[Any]], labels: "pd.Index[Any] | None"
-) -> tuple[pd.DataFrame, list[Any]]:
+) -> tuple["pd.DataFrame", list[Any]]:
     """Return the leading columns of a table of effects (one row per alternative allele), and the effects."""
+    import pandas as pd
+
     rows, owners, effects = [], [], []
     for number, (record, own) in enumerate(found):
         for alt, effect in zip(record.alts, own, strict=True):
@@ -327,13 +338,15 @@ def allele_table(
 
 
 def with_tracks(
-    table: pd.DataFrame,
+    table: "pd.DataFrame",
     rows: Iterable[npt.NDArray[Any] | None],
     kind: type[np.floating[Any]],
     tracks: Sequence[Track],
     columns: Sequence[int],
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Append the values of the tracks in `columns`; each row has the values of all tracks, or None."""
+    import pandas as pd
+
     missing = np.full(len(tracks), np.nan)
     values = np.array([missing if row is None else row for row in rows], kind)
     chosen = values.reshape(len(values), len(tracks))[:, columns]

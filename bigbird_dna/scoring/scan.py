@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
+from bigbird_dna.genome.given_sequences import filled
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
     Strand,
@@ -28,7 +29,6 @@ from bigbird_dna.genome.sequence import (
     neighboring_tiles,
     reverse_complement,
 )
-from bigbird_dna.model.batching import filled
 from bigbird_dna.model.chromatin import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")

@@ -16,9 +16,9 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.compression import STDIN
 from bigbird_dna.disk.outputs import Destination, provenance_lines
 from bigbird_dna.errors import UsageError, check_fraction
+from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.model.batching import GivenSequences, filled, fit_windows
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.model import LoadedModel

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, make_parent, read_json, write_json
-from bigbird_dna.disk.locks import lock_file
+from bigbird_dna.disk.atomic import atomic_path, lock_file, make_parent, read_json, write_json
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError, shortened
 from bigbird_dna.training.checkpoint_file import (
     HostCopy,

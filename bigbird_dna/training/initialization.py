@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import pandas as pd
 from torch import nn
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
@@ -46,6 +45,9 @@ from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.adapters import ADAPTER, Adaptation, adapt
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.task import M, ModelTask, TrainingResult
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Settings that may differ between a checkpoint's encoder and the target encoder: they do not change the
 # weights.
@@ -88,7 +90,7 @@ class Initialization(NamedTuple):
             **{key: came for key, came in origin.items() if key == "imported_from"},
         }
 
-    def seen(self, held_out: pd.DataFrame) -> list[str] | None:
+    def seen(self, held_out: "pd.DataFrame") -> list[str] | None:
         """Contigs, or named regions of split contigs, in the pretrained model's recorded training data that
         overlap the held-out windows or bins `held_out` (contig, start, end); None without a record."""
         if self.path is None:
@@ -227,7 +229,7 @@ class GenomeTask(FinetuningTask[M]):
 
     @property
     @abstractmethod
-    def held_out(self) -> pd.DataFrame:
+    def held_out(self) -> "pd.DataFrame":
         """Held-out windows or bins, with the columns contig, start and end."""
 
     def check(self) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.disk import directories, locks
+from bigbird_dna.disk import atomic, directories
+from bigbird_dna.disk.atomic import lock_file
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import ModelError
 from bigbird_dna.training import checkpoints
 from bigbird_dna.training.checkpoints import Lock
@@ -29,8 +29,8 @@ time.sleep(float(sys.argv[2]))
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "PAUSE", 0.01)
-    monkeypatch.setattr(locks, "NOTICE", 0.05)
+    monkeypatch.setattr(atomic, "PAUSE", 0.01)
+    monkeypatch.setattr(atomic, "NOTICE", 0.05)
     monkeypatch.setattr(directories, "LOCK_SECONDS", 0.2)
     monkeypatch.setattr(checkpoints, "FAILED_SECONDS", 0.2)
 

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS, Config
+from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shown
 from bigbird_dna.errors import ConfigError, UsageError, first_fault, meant, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.transfer import find_fault
+
+if TYPE_CHECKING:  # the whole configuration, which loading a model does not need
+    from bigbird_dna.config import Config
 
 _SCHEMES = ("https", "http", "ftp")
 _ALGORITHMS = ("md5", "sha1", "sha256", "sha512")
@@ -163,7 +166,7 @@ def locate(name: str, data_dir: str | None) -> Path:
     return local if is_file(local) or is_directory(local) else Path(name)
 
 
-def searched(config: Config) -> str:
+def searched(config: "Config") -> str:
     """Return where `locate` looks for the files of a configuration, for messages."""
     return "here" if config.data_dir is None else f"in {config.data_dir} or here"
 
@@ -178,7 +181,7 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def find_assembly(config: Config) -> Assembly:
+def find_assembly(config: "Config") -> Assembly:
     """Return the assembly of a configuration, with the names of its alias file."""
     genome = config.genome
     aliases = None if genome.aliases is None else locate(genome.aliases, config.data_dir)
@@ -195,7 +198,7 @@ def labeled_role(number: int) -> str:
     return f"labeled_{sequence_role(number)}"
 
 
-def _named(config: Config) -> dict[str, tuple[str, str]]:
+def _named(config: "Config") -> dict[str, tuple[str, str]]:
     """Return key and name for each role that the configuration specifies."""
     genome, promoters, data = config.genome, config.promoters, config.chromatin.data
     labeled = config.sequences
@@ -225,7 +228,7 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
     return {role: (key, name) for role, (key, name) in roles.items() if name is not None}
 
 
-def chromatin_files(config: Config) -> dict[str, Path]:
+def chromatin_files(config: "Config") -> dict[str, Path]:
     """Return the files of the section `chromatin`: tracks, peaks, blacklist and variants.
 
     Simulated tracks come with their peaks and variants; tracks of start sites are in the run's promoters; the
@@ -265,7 +268,7 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
     return sources
 
 
-def check_sources(config: Config) -> dict[str, Source]:
+def check_sources(config: "Config") -> dict[str, Source]:
     """Return a configuration's sources by role: reference, promoters, chain, annotation and DeepSEA's data.
 
     Roles without a source, or with a user-supplied file (`own_files`), are omitted. Unknown keys, files of
@@ -313,7 +316,7 @@ def check_sources(config: Config) -> dict[str, Source]:
     return sources | deepsea
 
 
-def annotation_file(config: Config) -> Path | None:
+def annotation_file(config: "Config") -> Path | None:
     """Return the path of `promoters.annotation`, a download or a user-supplied file; None if not specified.
 
     The caller checks whether it exists.
@@ -325,7 +328,7 @@ def annotation_file(config: Config) -> Path | None:
     return locate(name, config.data_dir) if source is None else config.paths.download(source.file)
 
 
-def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
+def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
     """Return the user-supplied files of a configuration by role; `ConfigError` if one is not a file.
 
     The roles are those of the genome and, with `data_sets`, also of promoter sequences and chromatin.
@@ -365,7 +368,7 @@ class Inputs:
         return {source.file: source.key for source in self.sources.values()}
 
 
-def find_inputs(config: Config) -> Inputs:
+def find_inputs(config: "Config") -> Inputs:
     """Return the files of a configuration: simulated, downloaded, or user-supplied."""
     sources, paths = check_sources(config), config.paths
     files = {role: paths.download(source.file) for role, source in sources.items()}

@@ -18,9 +18,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.disk.atomic import checksum, move, write_json
+from bigbird_dna.disk.atomic import checksum, lock_file, move, write_json
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.disk.locks import lock_file
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, one_line, refused
 

@@ -1,0 +1,128 @@
+"""Sequences that a Python user gives: checked, converted to A C G T N, and fitted to a model's window.
+
+Lower case is accepted, IUPAC codes become N, and any other letter is an error, as in the records of a file.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import numpy as np
+
+from bigbird_dna.errors import DataError, UsageError, shortened
+from bigbird_dna.genome.sequence import clean
+
+if TYPE_CHECKING:  # its import takes a tenth of the time to the first score of a command
+    import pandas as pd
+
+Sequences = str | Iterable[object]
+"""A sequence as text or `Seq`, or several in a list, tuple, array, Series or other iterable."""
+
+_WANTED = "give a string, or a list, array or Series of strings"
+
+
+class GivenSequences(NamedTuple):
+    """Sequences over A C G T N, their names in messages, and the index of the Series that contained them."""
+
+    texts: list[str]
+    names: list[str]
+    labels: "pd.Index[Any] | None"
+
+
+def read_sequences(given: Sequences) -> GivenSequences:
+    """Read one or several sequences, as text, `Bio.Seq` or `SeqRecord`; a plain string is one sequence.
+
+    `UsageError` for anything that is not a non-empty sequence, `DataError` for a letter that is not DNA; both
+    name the index.
+    """
+    single = _text(given)
+    if single is not None:
+        return GivenSequences([_clean(single, "the sequence")], ["the sequence"], None)
+    if (
+        isinstance(given, Mapping | Set | bytes | bytearray)
+        or is_pandas(given, "DataFrame")
+        or not isinstance(given, Iterable)
+    ):
+        hint = {"DataFrame": "give one of its columns", "dict": "give pandas.Series(it) or its values"}
+        wanted = hint.get(type(given).__name__, _WANTED)
+        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of sequences: {wanted}")
+    if isinstance(given, np.ndarray) and given.ndim != 1:
+        raise UsageError(f"sequences: an array of strings must have 1 dimension, got {given.ndim}")
+    index: Any = given.index if is_pandas(given, "Series") else None
+    texts, names = [], []
+    for place, item in enumerate(given):
+        name = f"sequences[{place if index is None else index[place]!r}]"
+        text = _text(item)
+        if text is None:
+            raise UsageError(f"{name}: {_what(item)} is not a sequence: give a string")
+        texts.append(_clean(text, name))
+        names.append(name)
+    return GivenSequences(texts, names, index)
+
+
+def filled(sequence: str, window: int) -> str:
+    """Center a sequence in a window of N, one base shorter if an odd number is missing.
+
+    The window of the reverse complement is thus the reverse complement of the window.
+    """
+    filling = "N" * ((window - len(sequence)) // 2)
+    return filling + sequence + filling
+
+
+def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
+    """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
+
+    Without `pad`, another length raises `UsageError`; with it, the caller pads shorter sequences.
+    """
+    for text, name in zip(given.texts, given.names, strict=True):
+        if len(text) != window and not pad:
+            raise UsageError(
+                f"{name} has {len(text):,} bp, the model's window has {window:,} bp "
+                "(pad=True pads shorter sequences with N and crops longer ones)"
+            )
+    starts = [max(0, (len(text) - window) // 2) for text in given.texts]
+    return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
+
+
+def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
+    """Whether a value is of a class of pandas with one of these names; `pandas.NA` is of "NAType"."""
+    return any(
+        kind.__name__ in names and kind.__module__.partition(".")[0] == "pandas"
+        for kind in type(value).__mro__
+    )
+
+
+def _text(given: object) -> str | None:
+    """The letters of one sequence; None for any other type."""
+    if isinstance(given, np.ndarray) and given.ndim == 0:
+        given = given.item()
+    if isinstance(given, str):
+        return str(given)
+    held = getattr(given, "seq", None) if not is_pandas(given, "Series", "DataFrame") else None
+    for part in (held, given):  # a record's sequence; the record as text would be its description
+        if isinstance(part, str):
+            return str(part)
+        if type(part).__module__.startswith("Bio.Seq"):
+            try:
+                return str(part)
+            except Exception:
+                raise UsageError("sequences: a Bio.Seq with undefined letters is not a sequence") from None
+    return None
+
+
+def _clean(text: str, name: str) -> str:
+    if not text:
+        raise UsageError(f"{name} is empty")
+    try:
+        return clean(text, name)
+    except DataError as error:
+        raise DataError(shortened(str(error), 300)) from None
+
+
+def _what(given: object) -> str:
+    """Description of a value in a message."""
+    if given is None or isinstance(given, int | float) or is_pandas(given, "NAType"):
+        return shortened(str(given))
+    kind = type(given).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" + (
+        " (decode it to text)" if isinstance(given, bytes | bytearray) else ""
+    )
