@@ -318,8 +318,8 @@ def predict_bins(
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
-    network_alone: bool = option(
-        False, None, "Predict without the k-mer regressions of ensembles.", "", "--network-alone"
+    network: Path | None = option(
+        None, "FILE", "Also write predictions without the regressions of ensembles.", "", "--write-network"
     ),
 ) -> None:
     """Predict the test bins of the data set, for comparison with their labels by auc-report.

@@ -78,7 +78,7 @@ class ShorterConfig(Section):
     tokens: int = Field(ge=16, description="tokens per input")
 
 
-def check_stages(stages: Sequence[ShorterConfig], steps: int) -> None:
+def check_curriculum(stages: Sequence[ShorterConfig], steps: int) -> None:
     """`ValueError` if shorter inputs take all steps of a training."""
     if (taken := sum(stage.steps for stage in stages)) >= steps:
         raise ValueError(f"length_curriculum has {taken} steps; it must have fewer than steps {steps}")
@@ -128,7 +128,7 @@ class PretrainingConfig(TrainingConfig):
 
     def check_steps(self) -> None:
         """`ValueError` if shorter inputs take all steps."""
-        check_stages(self.length_curriculum, self.steps)
+        check_curriculum(self.length_curriculum, self.steps)
 
     def check_causal(self) -> None:
         """`ValueError` for keys that are incompatible with next-token prediction."""

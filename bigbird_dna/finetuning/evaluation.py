@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,14 +143,16 @@ def predict_bins(
     reference: Reference,
     rows: Rows,
     *,
+    networks: bool = False,
     center_fraction: float = 0.0,
     batch_size: int = 16,
     device: str = "auto",
 ) -> npt.NDArray[np.float32]:
     """Return probabilities (n, T) of the bins `rows`, averaged over the models and both strands.
 
-    Neighboring bins in the central `center_fraction` of a window share that window (see `share_windows`).
-    Raises `ModelError` if a model's tracks or bin size differ from those of the data set.
+    With `networks`, those without the regressions of ensembles follow: (n, 2 T). Neighboring bins in the
+    central `center_fraction` of a window share that window (see `share_windows`). Raises `ModelError` if a
+    model's tracks or bin size differ from those of the data set.
     """
     for model in models:
         if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
@@ -160,11 +162,11 @@ def predict_bins(
                 f"{model.path}: the model predicts bins of {model.settings.bin} bp; "
                 f"the data set has bins of {data.bin_size} bp"
             )
+    total = np.zeros((len(rows), len(data.tracks) * (1 + networks)))
     if not len(rows):
-        return np.zeros((0, len(data.tracks)), np.float32)
+        return total.astype(np.float32)
     bins = data.bins.iloc[rows]
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
-    total = np.zeros((len(rows), len(data.tracks)))
     for number, model in enumerate(models, start=1):
         together = model.bins_together(center_fraction)
         shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
@@ -173,8 +175,9 @@ def predict_bins(
         )
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
-        for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
-            total[numbers] += values
+        with networks_alone(model.network, beside=True) if networks else nullcontext():
+            for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
+                total[numbers] += np.tile(values, total.shape[1] // values.shape[1])
     return np.asarray(total / len(models), np.float32)
 
 
@@ -209,7 +212,7 @@ def evaluate_models(
     reference: Path,
     output: Path,
     labels: Path | None = None,
-    network_alone: bool = False,
+    network: Path | None = None,
     shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 16,
@@ -218,9 +221,9 @@ def evaluate_models(
     """Write the models' mean probabilities (n, T) for the test bins of a data set as `.npy`.
 
     `labels` is an output directory for these bins and their labels, `bins.parquet` and `labels.npz`; None:
-    not written. With `network_alone`, models predict without the regressions of ensembles. With `shard`,
-    e.g. "3/8", `output` is the file of one shard of the bins, for `merge_shards`. Output paths are checked
-    before prediction starts.
+    not written. `network` is a file for the probabilities without the regressions of ensembles. With `shard`,
+    e.g. "3/8", `output` and `network` are files of one shard of the bins, for `merge_shards`. Output paths
+    are checked before prediction starts.
     """
     check_at_least_one({"batch_size": batch_size})
     place = choose_device(device)
@@ -230,32 +233,37 @@ def evaluate_models(
     if part is not None and labels is not None:
         raise UsageError(f"--shard {part}: labels are written only without --shard, for all bins at once")
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference, *models])
+    check_output(network, [output, data, reference, *models])
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
-    with computing, ExitStack() as stack:
-        for model in loaded if network_alone else ():
-            stack.enter_context(networks_alone(model.network))
+    with computing:
         values = predict_bins(
             loaded,
             bins,
             genome,
             some,
+            networks=network is not None,
             center_fraction=config.center_fraction,
             batch_size=batch_size,
             device=device,
         )
+    both, *alone = np.split(values, values.shape[1] // len(bins.tracks), axis=1)
     if part is None:
-        _write(output, values, labels, bins, rows)
+        if network is not None:
+            write_array(network, alone[0])
+        _write(output, both, labels, bins, rows)
         return
     files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
     chosen = config.model_dump(mode="json", include={"test_bins", "center_fraction", "seed"})
     chosen |= {} if precision == "float32" else {"precision": precision}
-    chosen |= {"network_alone": True} if network_alone else {}
     shape = [len(rows), len(bins.tracks)]
     job = {"content": contents(genome.path, *files), "evaluation": chosen, "shape": shape}
+    if network is not None:
+        with write_shard(network, KIND, part, {**job, "network_alone": True}) as writer:
+            writer.write_array("values", alone[0])
     with write_shard(output, KIND, part, job) as writer:
-        writer.write_array("values", values)
+        writer.write_array("values", both)
 
 
 def merge(shards: Sequence[ShardFile], output: Path) -> int:

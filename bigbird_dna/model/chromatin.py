@@ -224,8 +224,10 @@ class LoadedChromatinModel(LoadedModel):
 
         for view, rows in zip(views, ahead(encode, views, place), strict=True):
             found = row_logits(network, rows, count, self.tokenizer.pad_id, batch_size, place, finish=finish)
-            exchanges = view.turned and self.settings.opposites is not None
-            yield found[..., self.settings.opposites] if exchanges else found
+            if view.turned and (opposites := self.settings.opposites) is not None:
+                of_tracks = found.reshape(*found.shape[:2], -1, len(opposites))  # `networks_alone` has two
+                found = of_tracks[..., opposites].reshape(found.shape)
+            yield found
 
 
 def _padded(sequence: str, window: int) -> str:

@@ -194,7 +194,7 @@ class EnsembleSum(nn.Module):
         self.position, self.kmers, self.dyads = position, kmers, dyads
         self.register_buffer("weight", torch.ones(()))
         self.register_buffer("intercept", torch.zeros(outputs))
-        self.enabled = True  # see `networks_alone`
+        self.enabled, self.beside = True, False  # see `networks_alone`
 
     def added(
         self, ids: Tensor, spans: Tensor | None = None, bases: BaseBatch | None = None
@@ -216,17 +216,23 @@ class EnsembleSum(nn.Module):
 
     def forward(self, logits: Tensor, added: Tensor | None) -> Tensor:
         """The log-odds of the ensemble, from those of the network and the result of `added`."""
-        return logits if added is None else logits * self.weight + added
+        if added is None:
+            return logits
+        total = logits * self.weight + added
+        return torch.cat([total, logits], dim=-1) if self.beside else total
 
 
 @contextmanager
-def networks_alone(network: nn.Module) -> Iterator[None]:
-    """A context in which ensembles in `network` return the log-odds of the network without regressions."""
+def networks_alone(network: nn.Module, beside: bool = False) -> Iterator[None]:
+    """A context in which ensembles in `network` return the log-odds of the network without regressions.
+
+    With `beside`, these follow the log-odds of the ensemble, as further outputs.
+    """
     parts = [part for part in network.modules() if isinstance(part, EnsembleSum)]
     for part in parts:
-        part.enabled = False
+        part.enabled, part.beside = beside, beside
     try:
         yield
     finally:
         for part in parts:
-            part.enabled = True
+            part.enabled, part.beside = True, False

@@ -359,8 +359,9 @@ def pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
     spans = copied(spans, hidden.device)
     places = spans[..., :1] + torch.arange(widest, device=hidden.device)  # (B, K, S)
     outside = (places >= spans[..., 1:])[..., None]
-    places = places.clamp(max=hidden.shape[1] - 1).reshape(batch, -1, 1)
-    tokens = hidden.gather(1, places.expand(-1, -1, hidden.shape[2])).view(batch, bins, widest, -1)
+    rows = torch.arange(batch, device=hidden.device)[:, None, None] * hidden.shape[1]
+    places = (places.clamp(max=hidden.shape[1] - 1) + rows).flatten()
+    tokens = hidden.flatten(0, 1).index_select(0, places).view(batch, bins, widest, -1)
     highest = tokens.masked_fill(outside, -torch.inf).amax(2)
     mean = tokens.masked_fill(outside, 0).sum(2) / (spans[..., 1:] - spans[..., :1])
     return torch.cat([mean, highest], dim=-1)

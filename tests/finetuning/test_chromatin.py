@@ -219,12 +219,15 @@ def test_the_network_of_an_ensemble_predicts_as_if_trained_alone(
 ) -> None:
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     config, values = settings().chromatin.evaluation, []
-    for model, alone in ((model_dir, False), (model_dir, True), (alone_dir, False)):
-        evaluate_models([model], config, output=tmp_path / "found.npy", network_alone=alone, **files)
+    network = tmp_path / "network.npy"
+    for model, further in ((model_dir, {"network": network}), (model_dir, {}), (alone_dir, {})):
+        evaluate_models([model], config, output=tmp_path / "found.npy", **further, **files)
         values.append(np.load(tmp_path / "found.npy"))
-    both, part, own = values
-    assert np.array_equal(part, own)
+    both, again, own = values
+    assert np.array_equal(np.load(network), own) and np.array_equal(both, again)
     assert np.abs(both - own).max() > 0.01
+    evaluate_models([alone_dir], config, output=tmp_path / "found.npy", network=network, **files)
+    assert np.array_equal(np.load(network), own)
 
 
 def test_calibration_corrects_a_weighted_training(made: Made, alone_dir: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ COMMON = once(
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
-    "evaluate_test_bins": 3,
+    "evaluate_test_bins": 2,
     "finetune_chromatin": 2,
 }
 # Without promoters: no pretraining either, where the chromatin models start from random weights.

@@ -189,7 +189,7 @@ DIVIDED = {
     "prepare_tokens": (1, 2, "merge_tokens"),
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
-    "evaluate_test_bins": (3, 4, "merge_shards"),
+    "evaluate_test_bins": (2, 4, "merge_shards"),
     "score_variants": (3, 5, "merge_shards"),
 }
 
@@ -202,6 +202,7 @@ def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
         expected[name] = outputs * shards
         expected[merge] += outputs
         assert f"--shard={shards}/{shards}" in text
+    expected["merge_shards"] += 2  # test bins by the networks of ensembles alone
     assert jobs(text) == expected
     assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
@@ -265,7 +266,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
-    expected = {**CHROMATIN, "evaluate_test_bins": 2, "finetune_chromatin": 2, "model_ensemble": 1}
+    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
     assert "--compare=window" not in text
 

@@ -37,24 +37,26 @@ rule evaluate_test_bins:
         config=PATHS.stage("chromatin-evaluation"),
         models=[PATHS.chromatin_model("{window}", n) for n in range(CHROMATIN.models)],
     output:
-        shard_of(PATHS.chromatin_predictions("{window}", "{part}"), BIN_SHARDS),
+        predictions=shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
+        network=shard_of(PATHS.chromatin_predictions("{window}", "-network"), BIN_SHARDS)
+        if CHROMATIN.model.ensemble
+        else [],
     log:
-        PATHS.log(f"evaluate-test-bins-{{window}}{{part}}{shard_log(BIN_SHARDS)}"),
+        PATHS.log(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}"),
     benchmark:
-        PATHS.benchmark(f"evaluate-test-bins-{{window}}{{part}}{shard_log(BIN_SHARDS)}")
+        PATHS.benchmark(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}")
     wildcard_constraints:
         window=r"\d+",
-        part="|-network",
     resources:
         **job(16000, 720, gpu=1),
     params:
         data=subpath(input.bins, parent=True),
-        alone=lambda wildcards: ["--network-alone"] * bool(wildcards.part),
+        network=lambda wildcards, output: [f"--write-network={file}" for file in output[1:]],
         shard=shard_args(BIN_SHARDS),
         device=device,
     shell:
         "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} {params.alone:q} {params.shard:q} -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.network:q} {params.shard:q} -o {output.predictions:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -184,14 +186,14 @@ rule evaluate_bins_by_similarity:
 
 
 NARROW = CHROMATIN.data.compare_window
-ALONE = PATHS.chromatin_predictions(CHROMATIN.data.window, "-network")
+ALONE = [PATHS.chromatin_predictions(one, "-network") for one in (CHROMATIN.data.window, NARROW) if one]
 
 
 rule auc_report:
     input:
         predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
         narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
-        network=ALONE if CHROMATIN.model.ensemble else [],
+        network=ALONE * CHROMATIN.model.ensemble,
         kmers=rules.train_baseline_chromatin.output.predictions,
         dyads=rules.train_baseline_chromatin.output.dyads,
         labels=rules.train_baseline_chromatin.output.labels,
@@ -214,7 +216,7 @@ rule auc_report:
     params:
         directory=subpath(output.page, parent=True),
         narrow=[f"--compare=window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"] * bool(NARROW),
-        network=[f"--compare=network={ALONE}"] * CHROMATIN.model.ensemble,
+        network=[f"--compare=network={ALONE[0]}"] * CHROMATIN.model.ensemble,
         dyads=[f"--compare=dyads={PATHS.chromatin_dyads}"]
         * (CHROMATIN.evaluation.baseline_dyads > 0),
         # The track table of the DeepSEA data contains the published AUROCs.

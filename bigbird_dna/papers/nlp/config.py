@@ -17,7 +17,7 @@ from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, Traini
 from bigbird_dna.config.reading import apply_override, checked, named, values_and_text
 from bigbird_dna.config.safe_yaml import shown
 from bigbird_dna.config.section import MONITORING, DirectoryName, FileName, field
-from bigbird_dna.config.training import ShorterConfig, check_stages
+from bigbird_dna.config.training import ShorterConfig, check_curriculum
 from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
@@ -291,7 +291,7 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
 
     def check_steps(self) -> None:
         """Raise `ValueError` if the stages on shorter documents take all steps."""
-        check_stages(self.length_curriculum, self.steps)
+        check_curriculum(self.length_curriculum, self.steps)
 
     def tokens_at(self, step: int, whole: int) -> int:
         """Return the document tokens at a step (from 0), if documents finally have `whole` tokens."""
