@@ -147,7 +147,7 @@ def _on_cpu(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared
         for length, group in groupby(sorted(short, key=lengths.__getitem__), key=lengths.__getitem__):
             alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
             calls += [alike[start : start + size] for start in range(0, len(alike), size)]
-        calls.sort(key=lambda call: -sum(lengths[number] for number in call))  # threads end at the same time
+        calls.sort(key=lambda some: -sum(lengths[number] for number in some))  # threads end at the same time
     yield from each_alone(call, calls, most, torch.device("cpu"))
     yield from (call([number]) for number, length in enumerate(lengths) if length > LONG)
 

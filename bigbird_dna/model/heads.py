@@ -174,7 +174,8 @@ class Classifier(nn.Module):
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
-    if lengths.device.type == "cpu" and bool((lengths == hidden.shape[1]).all()):
+    on_cpu = hidden.device.type == lengths.device.type == "cpu" and not torch.compiler.is_compiling()
+    if on_cpu and bool((lengths == hidden.shape[1]).all()):
         return hidden.sum(1) / hidden.shape[1]  # the same bits, with half the operations
     lengths = copied(lengths, hidden.device)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
