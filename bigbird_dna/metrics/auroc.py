@@ -58,20 +58,32 @@ class Steps(NamedTuple):
         """Count from the scores of positives and negatives, neither empty; both are sorted in place."""
         positives.sort()
         negatives.sort()
-        m, n = len(positives), len(negatives)
-        starts = np.flatnonzero(np.append(True, positives[1:] != positives[:-1]))
-        distinct = positives[starts]
-        # From ascending scores and "below" to descending scores and "at least".
-        true = (m - starts)[::-1]
-        false = (n - np.searchsorted(negatives, distinct, "left"))[::-1]
-        above = (n - np.searchsorted(negatives, distinct, "right"))[::-1]
-        return cls(m, n, true, above, false)
+        starts = _starts(positives)
+        return cls.counted(starts, len(positives), len(negatives), *_below(positives[starts], negatives))
+
+    @classmethod
+    def counted(cls, starts: Counts, m: int, n: int, below: Counts, up_to: Counts) -> Steps:
+        """Counts of m ascending positives, whose distinct scores are at `starts`, among n negatives.
+
+        `below` and `up_to` are the numbers of negatives below, or not above, each distinct score.
+        """
+        return cls(m, n, (m - starts)[::-1], (n - up_to)[::-1], (n - below)[::-1])
 
     @classmethod
     def of_rows(cls, labels: ArrayLike, scores: ArrayLike) -> Steps | None:
         """Count from rows as in `by_class`; None if a class is missing."""
         positives, negatives = by_class(labels, scores)
         return cls.of(positives, negatives) if len(positives) and len(negatives) else None
+
+
+def _starts(ascending: Scores) -> Counts:
+    """Places of the distinct values, each the first of its ties."""
+    return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+
+
+def _below(scores: Scores, ascending: Scores) -> tuple[Counts, Counts]:
+    """Number of values below each score, and not above it."""
+    return np.searchsorted(ascending, scores, "left"), np.searchsorted(ascending, scores, "right")
 
 
 def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
@@ -260,19 +272,40 @@ class Placements(NamedTuple):
 
     @classmethod
     def of(cls, positives: Scores, negatives: Scores) -> Placements:
-        """Count from scores without NaN; both classes are sorted, a fifth of the time of a search per row."""
-        own, ascending = np.argsort(positives), negatives[order := np.argsort(negatives)]
-        below, up_to = (np.searchsorted(ascending, positives[own], side) for side in ("left", "right"))
+        """Count from scores without NaN."""
+        return cls.with_steps(positives, negatives)[0]
+
+    @classmethod
+    def with_steps(cls, positives: Scores, negatives: Scores) -> tuple[Placements, Steps]:
+        """Count from scores without NaN, which are sorted once, a fifth of the time of a search per row."""
+        own, order = ascending_order(positives), ascending_order(negatives)
+        ranked = positives[own]
+        below, up_to = _below(ranked, negatives[order])
         twice = np.bincount(np.concatenate([below, up_to]), minlength=len(order) + 1)
         found = cls(np.empty(len(own), np.int64), np.empty(len(order), np.int64))
         found.positives[own] = below + up_to
         found.negatives[order] = np.cumsum(twice[:-1], out=twice[:-1])
-        return found
+        starts = _starts(ranked)
+        return found, Steps.counted(starts, len(own), len(order), below[starts], up_to[starts])
 
     def spread(self, ids: ClassIds | None) -> Spread:
         """Return the variation of the AUROC over the blocks with these ids; None: over rows."""
         m, n = map(len, self)
         return _spread(self.positives / (2 * n), (2 * m - self.negatives) / (2 * m), ids)
+
+
+def ascending_order(scores: Scores) -> Counts:
+    """Numbers of rows by ascending score (N,).
+
+    float32 scores are sorted together with their row numbers, in three quarters of the time of `argsort`.
+    """
+    if scores.dtype != np.float32 or len(scores) >= 1 << 32:
+        return np.argsort(scores)
+    bits = (scores + np.float32(0)).view(np.int32)  # no −0, which is equal to 0
+    keys = bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))  # the same order as the scores, of either sign
+    keys = (keys.astype(np.int64) << 32) | np.arange(len(keys))
+    keys.sort()
+    return keys & 0xFFFFFFFF
 
 
 def block_spread(positives: Scores, negatives: Scores, ids: ClassIds) -> Spread:

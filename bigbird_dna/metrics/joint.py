@@ -27,10 +27,9 @@ from bigbird_dna.metrics.auroc import (
     Counts,
     Estimate,
     Floats,
+    Placements,
     Spread,
-    Steps,
     auroc_of,
-    block_spread,
     by_class,
     ids_by_class,
     logit_interval,
@@ -62,8 +61,9 @@ def joint_aurocs(labels: Values, scores: Values, groups: Counts) -> JointEstimat
         if not all(map(len, classes)):
             found.append(Estimate())
             continue
-        spread = block_spread(*classes, ids_by_class(y, groups))
-        found.append(auroc_of(Steps.of(*classes), spread, TAIL / labels.shape[1]))
+        placed, steps = Placements.with_steps(*classes)
+        spread = placed.spread(ids_by_class(y, groups))
+        found.append(auroc_of(steps, spread, TAIL / labels.shape[1]))
         spreads.append((found[-1], spread))
     return _joint(found, spreads, fisher=False)
 

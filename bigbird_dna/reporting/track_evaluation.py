@@ -25,7 +25,6 @@ from bigbird_dna.metrics.auroc import (
     Difference,
     Estimate,
     Placements,
-    Steps,
     auroc_note,
     auroc_of,
     average_precision,
@@ -137,14 +136,11 @@ def _evaluate(
         return EvaluatedTrack(m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED))
     negative = ~positive
     ids = None if blocks is None else (blocks[positive], blocks[negative])
-    classes = scores[0][positive], scores[0][negative]
-    placed = Placements.of(*classes)
-    spread = None if ids is None else placed.spread(ids)
-    steps, compared = Steps.of(*classes), {}  # sorted in place
+    placed, steps = Placements.with_steps(scores[0][positive], scores[0][negative])
+    spread, compared = None if ids is None else placed.spread(ids), {}
     for name, column in zip(others, scores[1:], strict=True):
-        classes = column[positive], column[negative]
-        lead = placed_difference(placed, Placements.of(*classes), (scores[0], column), ids)
-        other = Steps.of(*classes)
+        own, other = Placements.with_steps(column[positive], column[negative])
+        lead = placed_difference(placed, own, (scores[0], column), ids)
         precision = float(average_precision(other.true, other.false))
         compared[name] = TrackComparison(auroc_of(other).value, precision, lead)
     area = auroc_of(steps, spread)
