@@ -117,44 +117,6 @@ def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:
     return found
 
 
-def thin_curve(steps: Steps, points: int) -> Counts:
-    """Return at most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
-
-    Between adjacent corners, the ROC curve (total length 2 over both axes) and recall change by at most
-    2 / `points`, unless there is no corner in between.
-    """
-    m, n = steps.positives, steps.negatives
-    before = np.append(0, steps.true[:-1])
-    # Corners before each distinct score's rows (only negatives added) and after them.
-    corners = np.empty((2 * len(steps.true) + 2, 2), np.int64)
-    corners[0], corners[-1] = (0, 0), (n, m)
-    corners[1:-1:2] = np.stack([steps.above, before], axis=1)
-    corners[2:-1:2] = np.stack([steps.false, steps.true], axis=1)
-    if len(corners) > 2 * points:
-        rates = corners / (n, m)
-        along = rates.sum(axis=1)
-        by_length = np.searchsorted(along, np.linspace(0, 2, points + 1))
-        by_recall = np.searchsorted(rates[:, 1], np.linspace(0, 1, points + 1))
-        # The first corner at or after each mark, and the last one before it.
-        chosen = np.concatenate([by_length, by_length - 1, by_recall, [0, len(corners) - 1]])
-        # Precision at a recall is that of the first corner that reaches it, which has an even index.
-        chosen = np.concatenate([chosen, chosen - chosen % 2])
-        corners = corners[np.unique(np.clip(chosen, 0, len(corners) - 1))]
-    moved: NDArray[np.bool_] = (np.diff(corners, axis=0) != 0).any(axis=1)
-    thinned: Counts = corners[np.append(True, moved)]
-    return thinned
-
-
-def precision_recall(curve: Counts) -> tuple[Floats, Floats]:
-    """Return recall and precision (each (K + 1,)) at the K corners of a curve (P, 2) that add positives.
-
-    A precision applies from the preceding recall up to its own; recall 0 is prepended.
-    """
-    false, true = curve[1:][curve[1:, 1] > curve[:-1, 1]].T
-    precision = true / (true + false)
-    return np.append(0, true / true[-1]), np.append(precision[0], precision)
-
-
 # Two-sided 95 % quantile of the normal distribution, and the probability beyond it on one side.
 Z95 = 1.959963984540054
 FALSE_DISCOVERY_RATE = 0.05
@@ -224,8 +186,8 @@ def auroc(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None)
     positives, negatives = by_class(labels, scores)
     if not len(positives) or not len(negatives):
         return UNDEFINED
-    spread = None if blocks is None else block_spread(positives, negatives, ids_by_class(labels, blocks))
-    return auroc_of(Steps.of(positives, negatives), spread)
+    placed, steps = Placements.with_steps(positives, negatives)
+    return auroc_of(steps, None if blocks is None else placed.spread(ids_by_class(labels, blocks)))
 
 
 def auroc_of(steps: Steps, spread: Spread | None = None, tail: float = TAIL) -> Estimate:
@@ -306,11 +268,6 @@ def ascending_order(scores: Scores) -> Counts:
     keys = (keys.astype(np.int64) << 32) | np.arange(len(keys))
     keys.sort()
     return keys & 0xFFFFFFFF
-
-
-def block_spread(positives: Scores, negatives: Scores, ids: ClassIds) -> Spread:
-    """Return the variation of the AUROC of positives (m,) and negatives (n,) over blocks with these ids."""
-    return Placements.of(positives, negatives).spread(ids)
 
 
 def _spread(of_positives: Floats, of_negatives: Floats, ids: ClassIds | None) -> Spread:

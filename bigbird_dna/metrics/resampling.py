@@ -38,12 +38,12 @@ from bigbird_dna.metrics.auroc import (
     Counts,
     Estimate,
     Floats,
+    Placements,
     Steps,
     auroc,
     auroc_note,
     auroc_of,
     average_precision,
-    block_spread,
     by_class,
     ids_by_class,
     logit_interval,
@@ -135,15 +135,15 @@ class SampledMetrics(NamedTuple):
 
 
 def sampled_aurocs(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike) -> SampledMetrics:
-    """Return AUROCs of M models with scores (M, N), with the deviations of blocks (`block_spread`).
+    """Return AUROCs of M models with scores (M, N), with the deviations of blocks (`Placements.spread`).
 
     Labels (N,) are 0 and 1, of both classes; ids of `blocks` (N,) count from 0. Deviations are unknown if a
     class is in a single block.
     """
     ids = ids_by_class(labels, blocks)
-    classes = [by_class(labels, row) for row in np.asarray(scores)]
-    spreads = [block_spread(*own, ids) for own in classes]  # before the scores are sorted in place
-    values = [auroc_of(Steps.of(*own), spread).value for own, spread in zip(classes, spreads, strict=True)]
+    found = [Placements.with_steps(*by_class(labels, row)) for row in np.asarray(scores)]
+    spreads = [placed.spread(ids) for placed, _ in found]
+    values = [auroc_of(steps, spread).value for (_, steps), spread in zip(found, spreads, strict=True)]
     return SampledMetrics(np.array(values), np.stack([one.deviations for one in spreads]), spreads[0].freedom)
 
 
@@ -331,7 +331,7 @@ def binary_metrics(
     for counts in draw_counts(np.random.default_rng(seed), int(ids.max()) + 1, resamples, n):
         drawn.append(weighted_metrics(rows, called, counts[:, ids].astype(np.float64)))
     precision, f1, mcc = map(percentile_interval, whole.tolist(), np.concatenate(drawn, axis=1))
-    spread = None if blocks is None else block_spread(*by_class(y, p), ids_by_class(y, ids))
+    spread = None if blocks is None else Placements.of(*by_class(y, p)).spread(ids_by_class(y, ids))
     area = auroc_of(steps, spread)
     note = auroc_note(positives, n - positives, area)
     return BinaryMetrics(n, positives, *area, *precision, *f1, *mcc, note)

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, NETWORK, ORF, POSITION
-from bigbird_dna.metrics.auroc import ENDS, Steps, precision_recall, thin_curve
+from bigbird_dna.metrics.auroc import ENDS, Counts, Floats, Steps
 from bigbird_dna.metrics.resampling import THRESHOLD
 from bigbird_dna.reporting.result import (
     BLUE,
@@ -125,3 +125,41 @@ def draw_histograms(
     axis.set(xlabel="model's probability", ylabel=rows, xlim=(0, 1))
     axis.margins(y=0.3)
     axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
+
+
+def thin_curve(steps: Steps, points: int) -> Counts:
+    """Return at most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
+
+    Between adjacent corners, the ROC curve (total length 2 over both axes) and recall change by at most
+    2 / `points`, unless there is no corner in between.
+    """
+    m, n = steps.positives, steps.negatives
+    before = np.append(0, steps.true[:-1])
+    # Corners before each distinct score's rows (only negatives added) and after them.
+    corners = np.empty((2 * len(steps.true) + 2, 2), np.int64)
+    corners[0], corners[-1] = (0, 0), (n, m)
+    corners[1:-1:2] = np.stack([steps.above, before], axis=1)
+    corners[2:-1:2] = np.stack([steps.false, steps.true], axis=1)
+    if len(corners) > 2 * points:
+        rates = corners / (n, m)
+        along = rates.sum(axis=1)
+        by_length = np.searchsorted(along, np.linspace(0, 2, points + 1))
+        by_recall = np.searchsorted(rates[:, 1], np.linspace(0, 1, points + 1))
+        # The first corner at or after each mark, and the last one before it.
+        chosen = np.concatenate([by_length, by_length - 1, by_recall, [0, len(corners) - 1]])
+        # Precision at a recall is that of the first corner that reaches it, which has an even index.
+        chosen = np.concatenate([chosen, chosen - chosen % 2])
+        corners = corners[np.unique(np.clip(chosen, 0, len(corners) - 1))]
+    moved: NDArray[np.bool_] = (np.diff(corners, axis=0) != 0).any(axis=1)
+    thinned: Counts = corners[np.append(True, moved)]
+    return thinned
+
+
+def precision_recall(curve: Counts) -> tuple[Floats, Floats]:
+    """Return recall and precision (each (K + 1,)) at the K corners of a curve (P, 2) that add positives.
+
+    A precision applies from the preceding recall up to its own; recall 0 is prepended.
+    """
+    false, true = curve[1:][curve[1:, 1] > curve[:-1, 1]].T
+    precision = true / (true + false)
+    return np.append(0, true / true[-1]), np.append(precision[0], precision)

@@ -30,8 +30,8 @@ from bigbird_dna.metrics.auroc import (
     average_precision,
     discoveries,
     placed_difference,
-    thin_curve,
 )
+from bigbird_dna.reporting.predictors import thin_curve
 from bigbird_dna.reporting.track_array import TrackArray
 
 # Sorting, copying and counting release the GIL, but more threads give no further speed-up.

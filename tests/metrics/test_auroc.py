@@ -24,15 +24,15 @@ from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Z95,
     Steps,
+    ascending_order,
     auroc,
     auroc_difference,
     auroc_note,
     average_precision,
     discoveries,
-    precision_recall,
-    thin_curve,
 )
 from bigbird_dna.metrics.resampling import WeightedRows, binary_metrics, weighted_metrics
+from bigbird_dna.reporting.predictors import precision_recall, thin_curve
 from tests.golden.messages import fails, message
 
 # Few distinct scores, so that ties are common.
@@ -40,6 +40,19 @@ ROWS = st.lists(
     st.tuples(st.booleans(), st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40
 ).filter(lambda rows: 1 <= sum(label for label, _, _ in rows) <= len(rows) - 1)
 PROPERTY = settings(max_examples=300, deadline=None)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_order_of_scores_is_that_of_a_stable_sort(kind):
+    draw = np.random.default_rng(0)
+    values = [0.0, -0.0, 1e-45, -1e-45, 1e-38, -3.5, 3.5, np.inf, -np.inf, 0.1, np.float32(0.1)]
+    for scores in (np.array(values), draw.choice(values, 500), draw.normal(size=4000), np.zeros(0)):
+        scores = scores.astype(kind)
+        order = ascending_order(scores)
+        assert np.array_equal(np.sort(order), np.arange(len(scores)))
+        assert np.array_equal(scores[order], np.sort(scores))
+        if kind == np.float32:
+            assert np.array_equal(order, np.argsort(scores, kind="stable"))
 
 
 def columns(rows):
