@@ -370,7 +370,7 @@ def test_what_decides_weights() -> None:
         *("allow_slow_attention", "torch_compile"),
     }
     assert aside == {
-        PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
+        PretrainingConfig: {*all_trainings, "evaluation_sequences", "further_tokens", "ngram_order"},
         ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
         ClassifierConfig: {"views"},
         EncoderConfig: {"attention_backend", "gradient_checkpointing"},

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validato
 
 from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import DEFAULT_OMITTED, FileName, Section, field
+from bigbird_dna.config.section import FileName, Section, field
 
 # Maximum lengths of lists: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
@@ -67,9 +67,7 @@ class StudyConfig(Section):
     evaluate_every: int | None = field(
         None, "steps between points of a learning curve; none: those of the task", ge=1
     )
-    min_positives_report: Annotated[int, DEFAULT_OMITTED] = field(
-        1, "minimum positive test bins of a track in the medians", ge=1
-    )
+    min_positives_report: int = field(1, "minimum positive test bins of a track in the medians", ge=1)
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
@@ -169,10 +167,10 @@ class TablesConfig(Section):
         None, "pretraining steps of `models`; none: pretraining.steps", ge=1
     )
     taxon: Taxon = field("vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs")
-    motifs: Annotated[FileName | None, DEFAULT_OMITTED] = field(
+    motifs: FileName | None = field(
         None, "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`"
     )
-    comparator_window: Annotated[int | None, DEFAULT_OMITTED] = field(
+    comparator_window: int | None = field(
         None,
         "input length of Table 7 baselines around a bin, bp; none: 1,000, for motifs and gkm-svm the bin",
         ge=20,

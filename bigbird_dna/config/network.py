@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ValidationInfo, field_validator
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS, Option, find_mechanism
-from bigbird_dna.config.section import DEFAULT_OMITTED, NOT_IN_FINGERPRINT, Section, field
+from bigbird_dna.config.section import NOT_IN_FINGERPRINT, Section, field
 from bigbird_dna.errors import ConfigError
 
 
@@ -37,7 +37,7 @@ class EncoderConfig(Section):
         ge=0,
         le=255,
     )
-    kmers: Annotated[int, DEFAULT_OMITTED] = field(
+    kmers: int = field(
         0,
         "k of the k-mers around each base of a token, whose vectors are added to the token's; 0: none, as "
         "published",
@@ -60,7 +60,7 @@ class EncoderConfig(Section):
     attention_options: dict[str, Option] = field(
         {}, "options of a mechanism, by name; omitted options have its defaults", validate_default=True
     )
-    causal: Annotated[bool, DEFAULT_OMITTED] = field(
+    causal: bool = field(
         False,
         "tokens attend only to themselves and earlier tokens; pretraining is next-token prediction, and the "
         "model can continue sequences",
@@ -83,23 +83,21 @@ class EncoderConfig(Section):
         "reversible layers, whose inputs are recomputed from outputs in the backward pass: memory is "
         "independent of the number of layers; a different model",
     )
-    norm: Annotated[Literal["post", "pre"], DEFAULT_OMITTED] = field(
+    norm: Literal["post", "pre"] = field(
         "post",
         "post: LayerNorm after each residual, as published; pre: before each part of a layer, and after the "
         "last layer, as in ModernBERT",
     )
-    feed_forward: Annotated[Literal["plain", "gated"], DEFAULT_OMITTED] = field(
+    feed_forward: Literal["plain", "gated"] = field(
         "plain", "gated: the activation is multiplied by a second projection, as in ModernBERT"
     )
-    local_window: Annotated[int, DEFAULT_OMITTED] = field(
+    local_window: int = field(
         0, "tokens on each side that local layers attend to, in ModernBERT; 0: no local layers", ge=0
     )
-    global_every: Annotated[int, DEFAULT_OMITTED] = field(
+    global_every: int = field(
         3, "with local_window: the first layer and every n-th one after it attend to all tokens", ge=1
     )
-    local_rotary_base: Annotated[float, DEFAULT_OMITTED] = field(
-        10_000.0, "with local_window: rotary_base of local layers", gt=1
-    )
+    local_rotary_base: float = field(10_000.0, "with local_window: rotary_base of local layers", gt=1)
     gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )

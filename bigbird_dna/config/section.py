@@ -5,22 +5,12 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 # Marks a monitoring key of a model or its training: its value has no effect on the weights.
 MONITORING = "decides no weights"
 # Marks a key of the computation: its value affects the weights only by rounding and dropout.
 NOT_IN_FINGERPRINT = "decides how weights are computed"
-# Marks a key added later: its default is not stored, so that results made before it existed remain valid.
-DEFAULT_OMITTED = "is left out at its default"
 
 # Limits on values that determine memory and time before weights are read, against damaged configurations.
 LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published sequence models
@@ -61,17 +51,6 @@ class Section(BaseModel):
         return self.model_dump(
             exclude={key for key, field in fields if {MONITORING, NOT_IN_FINGERPRINT} & {*field.metadata}}
         )
-
-    @model_serializer(mode="wrap")
-    def _stored(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return all keys except those marked `DEFAULT_OMITTED` that have their default."""
-        fields = type(self).model_fields
-        values: dict[str, Any] = dump(self)
-        return {
-            key: value
-            for key, value in values.items()
-            if DEFAULT_OMITTED not in fields[key].metadata or getattr(self, key) != fields[key].default
-        }
 
 
 # The longest file name of file systems, and the longest path that leaves room for the names of a run's files.

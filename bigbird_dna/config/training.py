@@ -5,14 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bigbird_dna.config.section import (
-    DEFAULT_OMITTED,
-    MONITORING,
-    NOT_IN_FINGERPRINT,
-    FileName,
-    Section,
-    field,
-)
+from bigbird_dna.config.section import MONITORING, NOT_IN_FINGERPRINT, FileName, Section, field
 
 MOST_PROCESSES = 1024
 LayerMatrix = Literal["query", "key", "value", "attention_output", "intermediate", "output"]
@@ -22,14 +15,14 @@ CalibrationMethod = Literal["auto", "platt", "isotonic"]
 class OptimizerConfig(Section):
     """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
-    method: Annotated[Literal["adamw", "adafactor"], DEFAULT_OMITTED] = field(
+    method: Literal["adamw", "adafactor"] = field(
         "adamw", "adafactor: factored second moments, steps scaled by parameter size; much less memory"
     )
     learning_rate: float = field(1e-4, "peak learning rate, after warm-up; decays linearly to 0", gt=0)
     warmup_steps: int = field(100, "steps of linear learning-rate warm-up", ge=0)
     weight_decay: float = field(0.01, "weight decay, decoupled from the gradient", ge=0)
     clip_norm: float = field(1.0, "maximum norm of the gradient", gt=0)
-    layer_decay: Annotated[float, DEFAULT_OMITTED] = field(
+    layer_decay: float = field(
         1.0,
         "factor of the learning rate from each encoder layer to the one below it: below 1, the first layers "
         "change least",
@@ -90,12 +83,12 @@ class PretrainingConfig(TrainingConfig):
     With `encoder.causal`, next-token prediction on inputs of the same form.
     """
 
-    start_from: Annotated[FileName | None, DEFAULT_OMITTED] = field(
+    start_from: FileName | None = field(
         None,
         "model that fine-tuning starts from, in place of pretraining: model directory, name of a published "
         "model, or directory of a HuggingFace checkpoint",
     )
-    further_tokens: Annotated[tuple[FileName, ...], DEFAULT_OMITTED, NOT_IN_FINGERPRINT] = field(
+    further_tokens: Annotated[tuple[FileName, ...], NOT_IN_FINGERPRINT] = field(
         (),
         "directories of prepare tokens with the same tokenizer, such as of other genomes, whose training "
         "tokens are used as well",
@@ -182,11 +175,11 @@ class LoraConfig(Section):
 class FinetuningConfig(TrainingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
-    adapt: Annotated[Literal["full", "frozen", "lora"], DEFAULT_OMITTED] = field(
+    adapt: Literal["full", "frozen", "lora"] = field(
         "full", "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)"
     )
-    lora: Annotated[LoraConfig, DEFAULT_OMITTED] = LoraConfig()
-    keep: Annotated[Literal["last", "best"], DEFAULT_OMITTED] = field(
+    lora: LoraConfig = LoraConfig()
+    keep: Literal["last", "best"] = field(
         "last", "weights to keep: last: of the last step; best: of the evaluation with the lowest loss"
     )
     train_fraction: float = field(

@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from bigbird_dna.config import FinetuningConfig, LoraConfig, OptimizerConfig, PromoterTrainingConfig
+from bigbird_dna.config import FinetuningConfig, LoraConfig, OptimizerConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.finetuning.classifiers import ClassifierObjective
 from bigbird_dna.model.directory import load, save
@@ -258,7 +258,6 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
 
 def test_the_configuration_names_matrices_of_a_layer() -> None:
     assert LoraConfig().matrices == ("query", "value") and set(MATRICES) >= {*LoraConfig().matrices}
-    assert "adapt" not in PromoterTrainingConfig().model_dump()
     for wrong in ({"matrices": ["queries"]}, {"matrices": []}, {"matrices": ["key", "key"]}, {"rank": 0}):
         with pytest.raises(ValueError):
             LoraConfig.model_validate(wrong)

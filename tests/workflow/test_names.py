@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 from tests.toys import random_dna
 from tests.workflow.dry_runs import snakemake
 
-PLAIN = "plain"
+PLAIN = "ordinary"
 RESULTS = [
     *("my run", "a'b", 'a"b', "a;touch PWNED", "r$(touch PWNED)", "a`touch PWNED`b", "a|touch PWNED"),
     *("a&touch PWNED&b", "a*b?[c]", "é🧬", "a\\b", "#x", "%s%d", "$HOME", "a,b=c", "!x", "../up"),
