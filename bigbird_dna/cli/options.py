@@ -342,8 +342,7 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
             with cpu_threads(threads), world(device, ends) as here:
                 if "reference" in given:
                     given["reference"] = Reference(given["reference"])
-                finish = _function(then) if then else None
-                train(task(run=run, **given), output, checkpoints, here, finish)
+                train(task(run=run, **given), output, checkpoints, here, _function(then) if then else None)
 
         return _with_signature(command, parameters)
 
@@ -357,7 +356,8 @@ def _function(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     finally:
-        gc.freeze()
+        if not gc.get_freeze_count():  # once: what is garbage later in this process remains so
+            gc.freeze()
         gc.enable()
 
 

@@ -295,7 +295,7 @@ class SharedWindows(NamedTuple):
         owner = self.owner[order]
         for first in range(0, len(self.windows), WINDOWS_AT_ONCE):
             some = self.windows[first : first + WINDOWS_AT_ONCE]
-            texts = [reference.fetch(window) for window in some]
+            texts = _fetched(reference, some)
             kept = np.array([fraction_n(text) <= max_n for text in texts])
             if not kept.any():
                 continue
@@ -305,6 +305,27 @@ class SharedWindows(NamedTuple):
             bins = order[begin:end]
             bins = bins[kept[self.owner[bins] - first]]
             yield bins, values[row[self.owner[bins] - first], self.place[bins]]
+
+
+def _fetched(reference: Reference, windows: Sequence[Interval]) -> list[str]:
+    """Bases of windows on the forward strand; one that overlaps its predecessor is read with it."""
+    runs: list[list[Interval]] = []
+    for window in windows:
+        before = runs[-1][-1] if runs else None
+        if (
+            before is not None
+            and before.contig == window.contig
+            and before.start <= window.start <= before.end
+        ):
+            runs[-1].append(window)
+        else:
+            runs.append([window])
+    texts: list[str] = []
+    for run in runs:
+        first, end = run[0].start, max(window.end for window in run)
+        whole = reference.fetch(Interval(run[0].contig, first, end))
+        texts += [whole[window.start - first : window.end - first] for window in run]
+    return texts
 
 
 def share_windows(

@@ -286,9 +286,8 @@ def _strand(where: str, given: Any, wrong: type[Exception] = UsageError) -> Stra
     if given in OPPOSITE:
         strand: Strand = given
         return strand
-    if (
-        given is None or is_pandas(given, "NAType") or given in ("", ".") or given != given
-    ):  # NaN is not itself
+    # NaN is not itself.
+    if given is None or is_pandas(given, "NAType") or given in ("", ".") or given != given:
         return None
     raise wrong(f"{where}: strand must be '+', '-' or '.', found {_shown(given)}")
 
