@@ -32,6 +32,7 @@ from bigbird_dna.attention.call import (
     real_positions,
 )
 from bigbird_dna.attention.chunked import blocked_attention
+from bigbird_dna.attention.native_kernel import one_block
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import UsageError, check_choice
@@ -196,6 +197,8 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     for row, graph in enumerate(graphs):
         chosen = choices[graph].route
         groups.setdefault((chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []).append(row)
+    if ("native", 0) in groups and not pattern.causal:  # its kernel computes rows with full attention, too
+        groups["native", 0] = sorted(groups.pop(("full", 0), []) + groups["native", 0])
     together = [key for key in groups if key[0] == "flex"]
     if len(together) > 1 and flex.serves_by_row(request):
         groups[together[0]] = sorted(row for key in together for row in groups[key])
@@ -281,9 +284,10 @@ def full_attention(
 
 
 def _full(call: Call) -> Tensor:
-    one_block = call._replace(pattern=native.one_block(call))
-    if not torch.compiler.is_compiling() and native.unavailable(one_block.request) is None:
-        return native.native_attention(one_block)
+    whole = one_block(max(call.lengths, default=1), call.pattern.causal)
+    one = call._replace(pattern=whole)
+    if not torch.compiler.is_compiling() and native.unavailable(one.request) is None:
+        return native.native_attention(one)
     cut = call.cut()
     mask, causal = None, call.pattern.causal
     longest = cut.q.shape[2]

@@ -138,6 +138,33 @@ def test_route_is_chosen_by_the_length_of_the_sequence() -> None:
     assert not is_short(Pattern(block_size=64), 513)
 
 
+@pytest.mark.skipif(native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here")
+def test_rows_of_full_and_of_sparse_attention_are_one_call_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pattern, lengths = Pattern(block_size=8, random_blocks=3), (56, 64, 9, 63)
+    draw = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(4, 2, 64, 16, generator=draw).requires_grad_() for _ in range(3)]
+    upper = torch.randn(4, 2, 64, 16, generator=draw)
+    q = leaves[0]
+    assert [choose_route(q, pattern, length).route for length in lengths] == ["full", "native"] * 2
+    expected = [
+        bigbird_attention(*(x[row : row + 1, :, :length] for x in leaves), pattern)
+        for row, length in enumerate(lengths)
+    ]
+    of_rows = [
+        torch.autograd.grad(one, leaves, upper[[row], :, : lengths[row]], allow_unused=True)
+        for row, one in enumerate(expected)
+    ]
+    monkeypatch.setattr(Call, "take", lambda *_: pytest.fail("rows are copied"))
+    out = bigbird_attention(*leaves, pattern, lengths=lengths)
+    found = torch.autograd.grad(out, leaves, upper)
+    for row, length in enumerate(lengths):
+        assert torch.equal(out[[row], :, :length], expected[row]) and not out[row, :, length:].any()
+        for x, alone in zip(found, of_rows[row], strict=True):
+            assert torch.equal(x[row], alone[row])
+
+
 def test_no_query_is_without_a_key_under_the_mask() -> None:
     """Not even at padded positions, where some kernels would give NaN and hand it on to gradients."""
     q = torch.zeros(2, 2, 60, 4)
