@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-MOST_LINES = 60530  # of all tests; only tests of a feature raise it
+MOST_LINES = 60638  # of all tests; only tests of a feature raise it
 MOST_SENTENCES = 0  # in assertions: they are stored messages
 # Of other packages, which have no public name for it.
 OTHERS = {

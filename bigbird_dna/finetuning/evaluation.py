@@ -238,16 +238,8 @@ def evaluate_models(
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
     with computing:
-        values = predict_bins(
-            loaded,
-            bins,
-            genome,
-            some,
-            networks=network is not None,
-            center_fraction=config.center_fraction,
-            batch_size=batch_size,
-            device=device,
-        )
+        options: Any = {"center_fraction": config.center_fraction, "batch_size": batch_size, "device": device}
+        values = predict_bins(loaded, bins, genome, some, networks=network is not None, **options)
     both, *alone = np.split(values, values.shape[1] // len(bins.tracks), axis=1)
     if part is None:
         if network is not None:

@@ -29,6 +29,7 @@ rule evaluate_pretraining:
 
 
 BIN_SHARDS = CHROMATIN.shards.predictions
+NETWORK_ALONE = PATHS.chromatin_predictions("{window}", "-network")
 
 
 rule evaluate_test_bins:
@@ -38,9 +39,7 @@ rule evaluate_test_bins:
         models=[PATHS.chromatin_model("{window}", n) for n in range(CHROMATIN.models)],
     output:
         predictions=shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
-        network=shard_of(PATHS.chromatin_predictions("{window}", "-network"), BIN_SHARDS)
-        if CHROMATIN.model.ensemble
-        else [],
+        network=[shard_of(NETWORK_ALONE, BIN_SHARDS)] * CHROMATIN.model.ensemble,
     log:
         PATHS.log(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}"),
     benchmark:
@@ -51,13 +50,13 @@ rule evaluate_test_bins:
         **job(16000, 720, gpu=1),
     params:
         data=subpath(input.bins, parent=True),
-        network=lambda wildcards, output: [f"--write-network={file}" for file in output[1:]],
+        network=lambda wildcards, output: [f"--write-network={name}" for name in output[1:]],
         shard=shard_args(BIN_SHARDS),
         device=device,
     shell:
         "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} {params.network:q} {params.shard:q} -o {output.predictions:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --reference {input.reference:q} {params.network:q} {params.shard:q}"
+        " -o {output.predictions:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule evaluate_nearest_promoters:
@@ -186,7 +185,7 @@ rule evaluate_bins_by_similarity:
 
 
 NARROW = CHROMATIN.data.compare_window
-ALONE = [PATHS.chromatin_predictions(one, "-network") for one in (CHROMATIN.data.window, NARROW) if one]
+ALONE = [PATHS.chromatin_predictions(n, "-network") for n in (CHROMATIN.data.window, NARROW) if n]
 
 
 rule auc_report:

@@ -67,8 +67,8 @@ rule score_variants:
 # Files that are made in shards, with the number of shards; bins are merged in their own rules.
 SHARDED = {
     PATHS.promoter_scores: SCORE_SHARDS,
-    **{PATHS.chromatin_predictions(window): BIN_SHARDS for window in (CHROMATIN.data.window, NARROW)},
-    **{path: BIN_SHARDS for path in ALONE},
+    PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
+    **dict.fromkeys([PATHS.chromatin_predictions(NARROW), *ALONE], BIN_SHARDS),
     **{PATHS.scored_variants(kind): VARIANT_SHARDS for kind in ("", "random-", "kmers-")},
 }
 SHARDED = {path.name: shards_of(path, count) for path, count in SHARDED.items() if count > 1}
