@@ -32,7 +32,6 @@ from bigbird_dna.attention.call import (
     real_positions,
 )
 from bigbird_dna.attention.chunked import blocked_attention
-from bigbird_dna.attention.native_kernel import one_block
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import UsageError, check_choice
@@ -284,10 +283,9 @@ def full_attention(
 
 
 def _full(call: Call) -> Tensor:
-    whole = one_block(max(call.lengths, default=1), call.pattern.causal)
-    one = call._replace(pattern=whole)
-    if not torch.compiler.is_compiling() and native.unavailable(one.request) is None:
-        return native.native_attention(one)
+    one_block = call._replace(pattern=native.one_block(call))
+    if not torch.compiler.is_compiling() and native.unavailable(one_block.request) is None:
+        return native.native_attention(one_block)
     cut = call.cut()
     mask, causal = None, call.pattern.causal
     longest = cut.q.shape[2]

@@ -21,7 +21,6 @@ from bigbird_dna.attention.pattern import Pattern
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
 # attends to, D hidden width, I intermediate width.
 
-TILE = 64  # tokens that the kernel computes together
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # the kernel's type numbers
 
 
@@ -176,8 +175,8 @@ class Kernel:
             by_blocks.setdefault(blocks, []).append(row)
         for blocks, rows in by_blocks.items():
             places, ends = (np.array(x, np.int64) for x in (rows, [lengths[row] for row in rows]))
-            own = pattern if blocks else one_block(int(ends.max()), causal=False)
-            graph = _make_graph(own, blocks or 1, heads, layer)
+            whole = _graph(None, int(ends.max(initial=1)), heads, layer)
+            graph = _make_graph(pattern, blocks, heads, layer) if blocks else whole
             problem = graph.problem(
                 (len(rows), heads, tokens, width),
                 ends,
@@ -258,11 +257,6 @@ class _Graph(NamedTuple):
             launcher=launcher(),
             **others,
         )
-
-
-def one_block(longest: int, causal: bool) -> Pattern:
-    """The pattern of full attention for at most `longest` tokens, which takes half the time of torch's."""
-    return Pattern(-(-max(longest, 1) // TILE) * TILE, 1, 0, 0, causal=causal)
 
 
 def _make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import is_packed, narrowed, prepared, sent
+from bigbird_dna.model.inference import narrowed, prepared, sent
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
@@ -117,11 +117,11 @@ def run_rows(
     `UsageError`: insufficient memory.
     """
     result = np.empty((0, *empty), np.float32)
-    with prepared(network, LONG):
+    with prepared(network, LONG) as compiled:
         if device.type != "cpu":
             results = in_calls(network, rows, run, pad_id, device)
         else:
-            results = _on_cpu(rows, run, batch_size, shared and is_packed(network))
+            results = _on_cpu(rows, run, batch_size, shared and compiled)
         for chosen, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
@@ -141,13 +141,12 @@ def _on_cpu(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared
 
     lengths = [len(row) for row in rows]
     short = [number for number, length in enumerate(lengths) if length <= LONG]
-    calls: list[Sequence[int]] = [[number] for number in short]
-    if shared:
-        fit, calls = max(1, most // torch.get_num_threads()), []  # a thread's part of the concurrent rows
-        for length, group in groupby(sorted(short, key=lengths.__getitem__), key=lengths.__getitem__):
-            alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
-            calls += [alike[start : start + size] for start in range(0, len(alike), size)]
-        calls.sort(key=lambda some: -sum(lengths[number] for number in some))  # threads end at the same time
+    fit = max(1, most // torch.get_num_threads()) if shared else 1  # a thread's part of the concurrent rows
+    calls: list[list[int]] = []
+    for length, group in groupby(sorted(short, key=lengths.__getitem__), key=lengths.__getitem__):
+        alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
+        calls += [alike[start : start + size] for start in range(0, len(alike), size)]
+    calls.sort(key=lambda some: -sum(lengths[number] for number in some))  # threads end at the same time
     yield from each_alone(call, calls, most, torch.device("cpu"))
     yield from (call([number]) for number, length in enumerate(lengths) if length > LONG)
 

@@ -207,8 +207,10 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
 
 
 @contextmanager
-def prepared(network: nn.Module, longest: int) -> Iterator[None]:
+def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
     """Pack the layers' weights for calls in the context, which must not change any weight.
+
+    Yields whether all encoders have compiled layers for the current precision.
 
     On a CPU, sequences of at most `longest` tokens without padding use compiled layers, if a compiler exists
     and this thread's torch has one thread: equal up to rounding, in half the time.
@@ -222,18 +224,12 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
         for encoder in encoders:
             encoder.packed = _packed(encoder, joined, longest)
     try:
-        yield
+        yield _computing.get() == torch.float32 and all(encoder.packed is not None for encoder in encoders)
     finally:
         for layer in layers:
             layer.joined = None
         for encoder in encoders:
             encoder.packed = None
-
-
-def is_packed(network: nn.Module) -> bool:
-    """Whether all encoders of a `prepared` network have compiled layers, for the current precision."""
-    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
-    return _computing.get() == torch.float32 and all(encoder.packed is not None for encoder in encoders)
 
 
 def _packed(
