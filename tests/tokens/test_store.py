@@ -377,8 +377,11 @@ def own_number(_: object) -> int:
 
 
 def say_numbers() -> None:
-    for number in ordered_map(own_number, repeat(None), 2):
-        print(number, flush=True)
+    try:
+        for number in ordered_map(own_number, repeat(None), 2):
+            print(number, flush=True)
+    except BaseException as error:  # CPython raises a RuntimeError if the interrupt comes inside a lock
+        print(repr(error), repr(error.__context__), file=sys.stderr)
 
 
 def lives(process: int) -> bool:
@@ -391,7 +394,7 @@ def lives(process: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_processes_end_with_their_parent(number: int) -> None:
-    """Also where it is killed and can't tell them; an interrupt reaches all, and one of them says so."""
+    """Also where it is killed and can't tell them; an interrupt reaches all, and the parent alone says so."""
     code = "from tests.tokens.test_store import say_numbers; say_numbers()"
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -405,12 +408,9 @@ def test_processes_end_with_their_parent(number: int) -> None:
     workers: set[int] = set()
     while len(workers) < 2:
         workers.add(int(parent.stdout.readline()))
-    if number == signal.SIGINT:
-        os.killpg(parent.pid, number)
-    else:
-        parent.send_signal(number)
+    (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
     _, said = parent.communicate(timeout=30)
-    assert said.count("Traceback") == (number == signal.SIGINT), said  # of the parent, which is not a command
+    assert ("KeyboardInterrupt" in said, "Traceback" in said) == (number == signal.SIGINT, False), said
     deadline = time.monotonic() + 20
     while any(lives(worker) for worker in workers):
         assert time.monotonic() < deadline
