@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 PACKAGE = REPOSITORY / "bigbird_dna"
 LONGEST_MODULE, SHORTEST_MODULE = 400, 40
 LONGEST_FUNCTION = 50  # lines; of a function without its docstring
-MOST_FILES, MOST_LINES = 322, 75946  # of the package; a fix lowers them, only a feature raises them
+MOST_FILES, MOST_LINES = 322, 75943  # of the package; a fix lowers them, only a feature raises them
 MOST_RULES = 1843  # lines of the workflow
 # Found by their names and no import: the application, which documentation and tests open as well, and the
 # models that the code of exported checkpoints imports.

@@ -54,13 +54,6 @@ class Steps(NamedTuple):
     false: Counts  # negatives of at least this score
 
     @classmethod
-    def of(cls, positives: Scores, negatives: Scores) -> Steps:
-        """Count from the scores of positives and negatives, neither empty; both are sorted in place."""
-        positives.sort()
-        negatives.sort()
-        return cls.counted(positives, len(negatives), *_below(positives, negatives))
-
-    @classmethod
     def counted(cls, ascending: NDArray[Any], negatives: int, below: Counts, up_to: Counts) -> Steps:
         """Count from ascending positives (m,) and the numbers of negatives below, or not above, each."""
         starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # the first of equal ones
@@ -71,7 +64,11 @@ class Steps(NamedTuple):
     def of_rows(cls, labels: ArrayLike, scores: ArrayLike) -> Steps | None:
         """Count from rows as in `by_class`; None if a class is missing."""
         positives, negatives = by_class(labels, scores)
-        return cls.of(positives, negatives) if len(positives) and len(negatives) else None
+        if not len(positives) or not len(negatives):
+            return None
+        positives.sort()
+        negatives.sort()
+        return cls.counted(positives, len(negatives), *_below(positives, negatives))
 
 
 def _below(scores: NDArray[Any], ascending: NDArray[Any]) -> tuple[Counts, Counts]:
