@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pysam
 import pytest
@@ -20,7 +19,6 @@ from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Result, Run, words_of_command
-from tests.golden import messages
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
@@ -38,44 +36,16 @@ LONGEST = (
     *("test_nothing_lost.py", "test_extending.py", "test_benchmark_contenders.py", "test_known_source.py"),
     *("finetuning/test_chromatin.py", "test_streams.py"),
 )
-RECORDED = pytest.StashKey[list[tuple[list[str], dict[str, list[str]]]]]()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-messages", action="store_true", help="write tests/golden/messages.txt anew")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    messages.RECORDER.recording = config.getoption("--record-messages")
-    config.stash[RECORDED] = []
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    messages.RECORDER.collected = [item.nodeid for item in items]
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(LONGEST))
 
 
 def pytest_collection_finish() -> None:
     """What is imported now stays: a training's collections of garbage need not look through it each time."""
     gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """What a process of the tests recorded comes with its end."""
-    if recorded := getattr(node, "workeroutput", {}).get("messages"):
-        node.config.stash[RECORDED].append(recorded)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not messages.RECORDER.recording:
-        return
-    own = (messages.RECORDER.collected, messages.RECORDER.recorded)
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["messages"] = own
-    else:
-        messages.write([*session.config.stash[RECORDED], own])
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def silent(run: Run) -> Run:
 
 
 def refused(result: Result, code: int, *named: object, after_log: bool = False) -> str:
-    """Assert that a command gave up with its stored sentence, which names these values, and no other word.
+    """Assert that a command gave up with one sentence, which names these values, and no other word.
 
     With `after_log` lines of the log may come before it. Gives the sentence.
     """
