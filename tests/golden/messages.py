@@ -17,7 +17,7 @@ def fails(
 
 
 def message(text: str, *named: object) -> str:
-    """Check that a message to the user names these values, such as standard error of a command; returns it."""
+    """Check that a message to the user contains these values; returns the message."""
     assert not (missing := [str(name) for name in named if str(name) not in text]), (
         f"{missing} not in {text!r}"
     )
