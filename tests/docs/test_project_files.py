@@ -25,10 +25,6 @@ from tests.docs.blocks import pages
 README = REPOSITORY / "README.md"
 
 
-def test_the_readme_has_at_most_120_lines() -> None:
-    assert 60 < len(README.read_text(encoding="utf-8").splitlines()) <= 120
-
-
 @pytest.mark.parametrize("page", pages())
 def test_files_that_a_page_links_to_are_there(page: str) -> None:
     """Also in the repository, where people read them as well; references exist on the site alone."""
