@@ -302,3 +302,77 @@ def test_a_vcf_of_another_assembly_is_an_error_after_its_first_records(
         else:
             message(refused(result, 1), "GRCh38" if header != HEADER else str(vcf))
             assert not (tmp_path / "out.vcf").exists()
+
+
+def phased_vcf(path: Path, bases: str, rows: Sequence[tuple[int, str, str]]) -> Path:
+    """A VCF of substitutions at 0-based places of chr1: each a place, its genotype, and "wrong" or ""."""
+    names = f"{HEADER.splitlines()[2]}\tFORMAT\town"
+    lines = []
+    for at, genotype, wrong in rows:
+        number = "ACGT".index(bases[at])
+        ref, alt = ("ACGT"[(number + step) % 4] for step in ((2, 3) if wrong else (0, 1)))
+        lines.append(f"chr1\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\tGT\t{genotype}\n")
+    path.write_text(f"##fileformat=VCFv4.2\n{names}\n{''.join(lines)}")
+    return path
+
+
+@pytest.fixture
+def long_fasta(tmp_path: Path) -> tuple[Path, str]:
+    """A genome with a contig of 20,000 bases, and these bases."""
+    bases = "".join(np.random.default_rng(2).choice(list("ACGT"), 20_000))
+    write_fasta(tmp_path / "long.fa.gz", [("chr1", bases)])
+    return tmp_path / "long.fa.gz", bases
+
+
+def test_phased_records_with_a_wrong_ref_are_noted_and_change_no_neighbor(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Of pairs 4 bp apart, one or both may be wrong: the right ones are scored as if these were not there."""
+    fasta, bases = long_fasta
+    wrong = {*np.random.default_rng(3).choice(600, 220, replace=False).tolist()}
+    rows = [(100 + 30 * (n // 2) + 4 * (n % 2), "0|1", "wrong" * (n in wrong)) for n in range(600)]
+    right = [row for row in rows if not row[2]]
+    words = ("--reference", fasta, "--format", "tsv", "--offsets", 1)
+    vcf = phased_vcf(tmp_path / "some.vcf", bases, rows)
+    alone, found = (table(run(vcf, *words, *more).out) for more in ((), ("--phased", "own")))
+    clean = table(run(phased_vcf(tmp_path / "right.vcf", bases, right), *words, "--phased", "own").out)
+    assert [n for n, row in enumerate(found) if row["note"] == "REF_MISMATCH"] == sorted(wrong)
+    assert [row for row in alone if row["note"] == "REF_MISMATCH"] == [found[n] for n in sorted(wrong)]
+    assert [row for n, row in enumerate(found) if n not in wrong] == clean
+    pairs = {n for n in range(600) if not {n, n ^ 1} & wrong}
+    assert {n for n, row in enumerate(found) if row["note"] == "PHASED"} == pairs
+    for n in {*range(600)} - pairs - wrong:
+        assert found[n] == alone[n]
+
+
+@pytest.mark.parametrize("genotypes", [("1/1", "0|1"), ("1|0", "1|1"), ("0|1", "0|1")])
+def test_variants_of_one_haplotype_have_the_value_of_one_record(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path, genotypes: tuple[str, str]
+) -> None:
+    fasta, bases = long_fasta
+    vcf = phased_vcf(tmp_path / "x.vcf", bases, [(500, genotypes[0], ""), (504, genotypes[1], "")])
+    first, second = (row["ALT"] for row in table(vcf.read_text()))
+    whole = tmp_path / "whole.vcf"
+    whole.write_text(HEADER + line("chr1", 501, bases[500:505], first + bases[501:504] + second))
+    words = ("--reference", fasta, "--format", "tsv")
+    (expected,) = table(run(whole, *words).out)
+    for row in table(run(vcf, *words, "--phased", "own").out):
+        assert row["note"] == "PHASED"
+        assert (row["max_delta"], row["max_track"]) == (expected["max_delta"], expected["max_track"])
+
+
+@pytest.mark.parametrize("more", [(), ("--phased", "own"), ("--shard", "2/3")])
+@pytest.mark.parametrize("wrong", [30, 22])
+def test_a_short_vcf_of_another_assembly_is_an_error(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path, more: tuple[str, ...], wrong: int
+) -> None:
+    """All of its REF differ, or three of four, as by chance."""
+    fasta, bases = long_fasta
+    rows = [(100 + 40 * n, "0|1", "wrong" * (n < wrong)) for n in range(30)]
+    vcf, out = phased_vcf(tmp_path / "x.vcf", bases, rows), tmp_path / "out.vcf"
+    told = f"{vcf}: REF of {wrong} of the 30 records differs from {fasta}"
+    refused(run(vcf, "--reference", fasta, "-o", out, *more), 1, told)
+    assert not out.exists()
+    if "--shard" not in more:
+        result = run("-", "--reference", fasta, *more, stdin=vcf.read_bytes())
+        assert result.code == 1 and f"REF of {wrong} of the 30 records" in result.err
