@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pysam
+import pysam.bcftools
 import pytest
 from torch import nn
 
@@ -376,3 +377,43 @@ def test_a_short_vcf_of_another_assembly_is_an_error(
     if "--shard" not in more:
         result = run("-", "--reference", fasta, *more, stdin=vcf.read_bytes())
         assert result.code == 1 and f"REF of {wrong} of the 30 records" in result.err
+
+
+@pytest.mark.parametrize("tracks", ["*", "CTCF"])
+def test_values_stay_with_their_allele_when_bcftools_splits_and_joins_records(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, tracks: str
+) -> None:
+    """A split record has the values that the table has for its ALT, and the joined records are the former."""
+    with pysam.FastaFile(str(fasta)) as genome:
+        bases = genome.fetch("chr1")
+    others = [[base for base in "ACGT" if base != bases[at]] for at in (59, 79)]
+    rows = [
+        line("chr1", 60, bases[59], ",".join(others[0])),
+        line("chr1", 80, bases[79], f"{others[1][2]},*,{others[1][0]}"),
+        line("chr1", 85, bases[84], "."),
+    ]
+    vcf.write_text(HEADER + "".join(rows))
+    words = (vcf, "--reference", fasta, "--tracks", tracks, "--top-tracks", 2)
+    scored = tmp_path / "scored.vcf"
+    assert run(*words, "-o", scored).code == 0
+    expected = {(row["position"], row["alt"]): row for row in table(run(*words, "--format", "tsv").out)}
+    names = ["CTCF"] if tracks == "CTCF" else list(TRACKS)
+    with pysam.VariantFile(str(scored)) as written:
+        own = [key for key in written.header.info if key.startswith("BBD_")]
+        assert {written.header.info[key].number for key in own} == {"A"} and len(own) == 6
+        assert written.header.info["BBD_DELTA"].type == ("Float" if tracks == "CTCF" else "String")
+    split = tmp_path / "split.vcf"
+    split.write_text(pysam.bcftools.norm("-m-", str(scored)))
+    found = table(split.read_text())
+    assert [(row["POS"], row["ALT"]) for row in found] == list(expected)
+    for row in found:
+        info = dict(part.partition("=")[::2] for part in row["INFO"].split(";"))
+        of = expected[row["POS"], row["ALT"]]
+        if of["max_delta"] == "NA":
+            assert {info.get(key, ".") for key in own} <= {".", of["note"]}
+            continue
+        for key, column in {"BBD_DELTA": "delta", "BBD_LOGODDS": "logodds"}.items():
+            assert info[key].split("&") == [of[f"{name}:{column}"] for name in names]
+        assert (info["BBD_MAX"], info["BBD_TOP"]) == (of["max_delta"], of["top"])
+    joined = table(pysam.bcftools.norm("-m+any", str(split)))
+    assert joined == table(scored.read_text())
