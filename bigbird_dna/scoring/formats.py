@@ -9,11 +9,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
     Destination,
@@ -261,28 +262,39 @@ def indexed_destination(output: Path | None, format: str, furthest: int | None) 
     """Yield the destination for lines of variants; with `.gz`, write an index and remove outdated ones.
 
     Through a link, file and index are written at the target. `furthest` is the largest 1-based position of
-    sorted records; None: the records are not sorted, or are written as a stream.
+    sorted records, or of their contigs; None: the records are not sorted, or are written as a stream. The
+    index is CSI for positions beyond the reach of TBI.
     """
     real = None if output is None or is_special(output) else output.resolve()
     is_bgzip = real is not None and real.suffix == ".gz"
     index = None
-    if is_bgzip and furthest is not None:
-        index = Path(f"{real}.tbi" if furthest < TBI_REACH else f"{real}.csi")
-    with ExitStack() as outputs:
-        target = outputs.enter_context(text_destination(output))
-        temporary_index = outputs.enter_context(atomic_path(index)) if index else None
+    with text_destination(output) as target:
         yield target
-        if temporary_index is not None and isinstance(target, Path):
-            write_index(target, temporary_index, format)
+        if is_bgzip and furthest is not None and isinstance(target, Path):
+            # HTSlib also counts END, SVLEN and LEN; what TBI cannot hold, CSI may.
+            endings = (".tbi", ".csi") if furthest < TBI_REACH else (".csi",)
+            candidates = (Path(f"{real}{ending}") for ending in endings)
+            index = next((path for path in candidates if _is_indexed(target, path, format)), None)
+            if index is None:
+                log(f"warning: {output}: no index: HTSlib cannot index its positions")
     for path in (Path(f"{name}{end}") for name in (real, output) for end in (".tbi", ".csi") if is_bgzip):
         if path.resolve() != index:  # an index next to a link may itself be a link to the new one
             path.unlink(missing_ok=True)  # readers would use the outdated index
 
 
+def _is_indexed(path: Path, index: Path, format: str) -> bool:
+    try:
+        with atomic_path(index) as temporary:
+            write_index(path, temporary, format)
+    except OSError:
+        return False
+    return True
+
+
 def write_index(path: Path, index: Path, format: str) -> None:
     """Write the tabix index of a bgzip file of sorted records; CSI if `index` ends in `.csi`.
 
-    `path` must end in `.gz`.
+    `path` must end in `.gz`. `OSError`: a position is beyond the reach of the index, or it is not readable.
     """
     import pysam
 
@@ -291,6 +303,10 @@ def write_index(path: Path, index: Path, format: str) -> None:
     )
     with quiet_htslib():
         pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
+        with pysam.TabixFile(str(path), index=str(index), encoding="latin-1") as written:
+            contigs = {row.split("\t", 1)[0] for row in written.fetch()}
+            if contigs != {*written.contigs}:
+                raise OSError(f"{index}: {len(written.contigs):,} contigs, the file has {len(contigs):,}")
 
 
 def _bedgraph_line(value: Value) -> str:

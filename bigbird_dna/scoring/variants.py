@@ -296,7 +296,10 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
                 # For a stream, the header needs the contig names of the records read before the first row.
                 lines = head(summary.contigs) if summary else []
-                furthest = summary.furthest if summary is not None and summary.is_sorted else None
+                furthest = None
+                if summary is not None and summary.is_sorted:
+                    ends = (reference.contigs[name] for name in fit.names.values() if name)
+                    furthest = max([summary.furthest, *ends])
                 header = OutputHeader(origin, extra={"lines": lines, "furthest": furthest})
 
                 def rows(predict: Predictor, numbers: range | None) -> Iterator[EffectLines]:

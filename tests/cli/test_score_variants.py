@@ -417,3 +417,57 @@ def test_values_stay_with_their_allele_when_bcftools_splits_and_joins_records(
         assert (info["BBD_MAX"], info["BBD_TOP"]) == (of["max_delta"], of["top"])
     joined = table(pysam.bcftools.norm("-m+any", str(split)))
     assert joined == table(scored.read_text())
+
+
+LONG_HEADER = (
+    "##fileformat=VCFv4.2\n##contig=<ID=chr1,length=600000000>\n"
+    '##INFO=<ID=END,Number=1,Type=Integer,Description="end">\n'
+    '##INFO=<ID=SVLEN,Number=A,Type=Integer,Description="length">\n'
+    f"{HEADER.splitlines()[2]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("info", "ending"),
+    [
+        ("END=550000000", "csi"),
+        ("SVTYPE=DEL;SVLEN=-550000000", "csi"),
+        ("END=60", "tbi"),
+        ("END=99999999999", None),
+    ],
+)
+def test_a_deletion_beyond_the_reach_of_tbi_has_an_index_that_finds_it(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, info: str, ending: str | None
+) -> None:
+    """CSI where TBI cannot; and what no index can hold is written without one, with a warning."""
+    first, rest = vcf.read_text().splitlines(keepends=True)[3], vcf.read_text().splitlines(keepends=True)[4:]
+    contig, pos, name, ref, *_ = first.split("\t")
+    vcf.write_text(LONG_HEADER + f"{contig}\t{pos}\t{name}\t{ref}\t<DEL>\t.\t.\t{info}\n" + "".join(rest))
+    output = tmp_path / "x.vcf.gz"
+    stale = [tmp_path / f"x.vcf.gz.{one}" for one in ("tbi", "csi")]
+    for path in stale:
+        path.write_text("of a former file")
+    result = run(vcf, "--reference", fasta, "-o", output)
+    assert result.code == 0, result.err
+    assert [path.suffix for path in stale if path.exists()] == ([f".{ending}"] if ending else [])
+    assert (f"warning: {output}: no index" in result.err) == (ending is None)
+    rows = [row for row in gzip.decompress(output.read_bytes()).decode().splitlines() if row[0] != "#"]
+    assert len(rows) == 6
+    if ending == "csi":
+        with pysam.VariantFile(str(output)) as found:
+            assert [row.pos for row in found.fetch("chr1", 540_000_000, 549_000_000)] == [int(pos)]
+            assert len([*found.fetch("chr1")]) == 4
+        table_output = tmp_path / "x.tsv.gz"
+        assert run(vcf, "--reference", fasta, "-o", table_output).code == 0
+        with pysam.TabixFile(str(table_output)) as lines:
+            assert len([*lines.fetch("chr1")]) == 4
+
+
+@pytest.mark.parametrize(("reach", "ending"), [(300, "csi"), (301, "tbi")])
+def test_a_contig_beyond_the_reach_of_tbi_has_csi(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: int, ending: str
+) -> None:
+    """By the length of the contig alone, which is 300 bp here; its records end before."""
+    monkeypatch.setattr("bigbird_dna.scoring.formats.TBI_REACH", reach)
+    assert run(vcf, "--reference", fasta, "-o", tmp_path / "x.vcf.gz").code == 0
+    assert [path.suffix for path in tmp_path.glob("x.vcf.gz.*")] == [f".{ending}"]
