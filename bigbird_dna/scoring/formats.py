@@ -62,6 +62,9 @@ TBI_REACH = 2**29  # bp, the largest position in a `.tbi` index
 Value = tuple[str, int, int, float]
 """Contig, start and end (0-based, half-open), and the value."""
 
+MOST_BIGWIG_CONTIGS = 65_535
+"""Largest number of contigs with values in a bigWig: pybigtools writes them in a node with a 16-bit count."""
+
 _SPARE = 1 << 20  # bytes of reserve: the blocks of each contig are allocated separately
 
 
@@ -109,6 +112,15 @@ def check_contig(contig: str, format: str, where: Path | str) -> None:
         raise DataError(
             f"{where}: contig {contig!r} cannot be written as {format}: genome browsers would read its lines "
             "as headers; rename the contig, or write tsv or parquet"
+        )
+
+
+def check_bigwig_contigs(count: int, where: object, instead: str) -> None:
+    """Raise `DataError` if more contigs have values than a bigWig can have; `instead` is what to do."""
+    if count > MOST_BIGWIG_CONTIGS:
+        raise DataError(
+            f"{where}: a bigWig can have values on {MOST_BIGWIG_CONTIGS:,} contigs, not on {count:,}: "
+            f"{instead}"
         )
 
 
@@ -201,7 +213,7 @@ def write_parquet_table(
     columns += [(name, of_values) for name in header.columns]
     schema = pa.schema(columns, metadata=dict(header.origin))
     unscored = np.full(len(header.columns) * (width or 1), np.nan, np.float32)
-    upcoming = iter(rows)
+    upcoming, count = iter(rows), 0
     with pq.ParquetWriter(path, schema) as writer:
         while some := list(islice(upcoming, group)):
             own = zip(*(cells for cells, _, _ in some), strict=True)
@@ -216,6 +228,9 @@ def write_parquet_table(
                     lists = (pa.array(part.ravel()) for part in np.split(table, len(header.columns), axis=1))
                     found += [pa.FixedSizeListArray.from_arrays(one, width) for one in lists]
             writer.write_table(pa.Table.from_arrays(found, schema=schema))
+            count += len(some)
+    if (written := pq.read_metadata(path).num_rows) != count:
+        raise OSError(f"Parquet file of {written:,} rows, not {count:,}")
 
 
 def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:
@@ -227,14 +242,21 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
     """Write values with six digits; they must be in the order of `contigs` and positions, without overlap.
 
     pybigtools prints errors of its iterator and continues; all values are therefore written to a temporary
-    file first. `DataError` if there are no values (`what` names the unit without scores); `OSError` if a disk
-    may have too little space.
+    file first. `DataError` if there are no values (`what` names the unit without scores) or too many contigs;
+    `OSError` if a disk may have too little space, or if the file cannot be read back.
     """
     import pybigtools
 
     assert isinstance(path, Path), "bigWig needs a regular file: its writer seeks"
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-        spool.writelines(f"{_bedgraph_line(value)}\n" for value in values)
+        last, count, covered = "", 0, 0
+        for value in values:
+            contig, start, end, _ = value
+            count += contig != last
+            covered += end - start
+            last = contig
+            spool.write(f"{_bedgraph_line(value)}\n")
+        check_bigwig_contigs(count, path.name, "write another format")
         if not spool.tell():
             raise DataError(f"no {what} has a score (see max_n); a bigWig must not be empty")
         # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of
@@ -246,9 +268,14 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
         named = path.with_name(f"{path.name}.bw")  # pybigtools requires this extension
         try:
             pybigtools.open(str(named), "w").write(dict(contigs), map(_fields, spool))
-            # pybigtools may also fail without an error; an incomplete file has no valid header.
-            with pybigtools.open(str(named)):
-                named.replace(path)
+            # pybigtools may also fail without an error.
+            with pybigtools.open(str(named)) as written:
+                found = len(written.chroms()), int(written.info()["summary"]["basesCovered"])
+            if found != (count, covered):
+                raise OSError(
+                    f"bigWig of {found[0]:,} contigs and {found[1]:,} bp, not {count:,} and {covered:,}"
+                )
+            named.replace(path)
         except (KeyboardInterrupt, OSError):
             raise
         except BaseException as error:  # e.g. a full disk is a panic in its Rust code
