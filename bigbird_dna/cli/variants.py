@@ -64,17 +64,17 @@ def score_variants(
 
     The effect is ALT minus REF probability, each the mean over both strands and several window offsets. A VCF
     keeps its lines, including FILTER, and gets BBD_MAX and BBD_MAXTRACK in INFO. With --tracks, only the
-    chosen tracks count, and BBD_DELTA and BBD_LOGODDS contain the values of each ('*': of all tracks).
-    --top-tracks writes BBD_TOP or the column top. Table columns: #contig position ref alt id note max_delta
-    max_track, one row per ALT. With a promoter model, the effect is the score change of largest magnitude
-    among the TSS positions around the variant: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the
-    columns ref_score alt_score delta site strand. With a pretrained model, it is the natural log-likelihood
-    of ALT minus that of REF under masks: BBD_LOGRATIO, with its standard deviation over strands and offsets
-    in BBD_SPREAD, or the columns log_ratio spread. If the model has a background (model add-background),
-    BBD_QUANTILE or the column quantile is the fraction of random variants of the same type with a smaller
-    absolute effect. An allele that cannot be scored has the reason in BBD_NOTE or the note. Missing ##contig
-    lines are added to the header; for a stream, from the names in its first records. An output name that ends
-    in .gz is written as bgzip, with an index if the input is sorted.
+    chosen tracks count, and BBD_DELTA and BBD_LOGODDS contain the values of each, joined by & ('*': of all
+    tracks). --top-tracks writes BBD_TOP or the column top. Table columns: #contig position ref alt id note
+    max_delta max_track, one row per ALT. With a promoter model, the effect is the score change of largest
+    magnitude among the TSS positions around the variant: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND,
+    or the columns ref_score alt_score delta site strand. With a pretrained model, it is the natural
+    log-likelihood of ALT minus that of REF under masks: BBD_LOGRATIO, with its standard deviation over
+    strands and offsets in BBD_SPREAD, or the columns log_ratio spread. If the model has a background (model
+    add-background), BBD_QUANTILE or the column quantile is the fraction of random variants of the same type
+    with a smaller absolute effect. An allele that cannot be scored has the reason in BBD_NOTE or the note.
+    Missing ##contig lines are added to the header; for a stream, from the names in its first records. An
+    output name that ends in .gz is written as bgzip, with an index if the input is sorted.
 
     Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
     genome.fa.gz -o effects.vcf.gz

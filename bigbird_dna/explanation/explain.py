@@ -45,7 +45,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
-from bigbird_dna.scoring.formats import Value, write_bigwig, write_lines
+from bigbird_dna.scoring.formats import Value, check_bigwig_contigs, write_bigwig, write_lines
 from bigbird_dna.scoring.regions import opened
 from bigbird_dna.tokens.interface import BASES
 
@@ -157,6 +157,7 @@ def explain(
         columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
         genome = None if reference is None else stack.enter_context(opened(reference, aliases))
         given = read_targets(Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column)
+        check_bigwig_contigs(len({one.contig for one in given}), targets, "explain fewer sequences")
         files = stack.enter_context(into_directory(Path(output), [targets, reference]))
         work = _method(loaded, method, columns, deletions, {"batch_size": batch_size, "device": device})
         explained = []

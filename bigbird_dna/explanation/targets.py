@@ -11,7 +11,7 @@ from bigbird_dna.genome.assembly import contig_finder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Strand
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change, open_vcf
+from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change, open_vcf, same_assembly
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
@@ -145,7 +145,7 @@ def _check_fits(bases: int, window: int, what: str) -> None:
 def _alleles(path: Path, model: LoadedModel, reference: Reference, flank: int) -> Iterator[ExplainedWindow]:
     find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
     with open_vcf(path) as vcf:
-        for record in vcf.records:
+        for record in same_assembly(vcf, path, reference, find):
             for alt in record.alts:
                 change = find_change(find(record.contig), record.start, record.ref, alt, reference)
                 found = change if isinstance(change, Note) else _of_change(change, model, reference, flank)

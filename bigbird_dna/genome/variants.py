@@ -246,6 +246,9 @@ class VcfSummary(NamedTuple):
     contigs: tuple[str, ...]  # of the records, in order of occurrence
 
 
+CHECKED_RECORDS = 100
+"""Number of records after which a VCF of another assembly is recognized, unless it has fewer."""
+
 Keep = Callable[[VcfRecord], bool]
 """Function that returns whether to read a record."""
 
@@ -274,14 +277,19 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
         yield VcfFile(meta, column_line, records)
 
 
-def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
-    """Read a file, or the records selected by `keep`, once from end to end to find faults before any work."""
+def scan_vcf(
+    path: Path, keep: Keep | None = None, check: Callable[[VcfFile], Iterator[VcfRecord]] | None = None
+) -> VcfSummary:
+    """Read a file, or the records selected by `keep`, once from end to end to find faults before any work.
+
+    `check` yields the records of the file, or raises an error; see `same_assembly`.
+    """
     records = furthest = 0
     is_sorted = True
     contig, start = "", -1
     seen: dict[str, None] = {}
     with open_vcf(path, keep) as vcf:
-        for record in vcf.records:
+        for record in vcf.records if check is None else check(vcf):
             records += 1
             furthest = max(furthest, record.start + len(record.ref))
             if record.contig == contig:
@@ -292,6 +300,37 @@ def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
                 contig = record.contig
             start = record.start
     return VcfSummary(records, is_sorted, furthest, tuple(seen))
+
+
+def same_assembly(
+    vcf: VcfFile, path: Path | str, reference: Reference, find: Callable[[str], str | None]
+) -> Iterator[VcfRecord]:
+    """Yield the records; `DataError` if REF of most of them differs from the reference.
+
+    Only the first `CHECKED_RECORDS` are compared, of those whose contig is known to `find`, which maps names
+    to those of the reference.
+    """
+    checked = differing = 0
+
+    def check(first: str) -> None:
+        if 2 * differing > checked:
+            declared = declared_assembly(vcf.meta)
+            header = f"; its header declares the contig lengths of {declared}" if declared else ""
+            raise DataError(
+                f"{path}: REF of {differing} of the {first}{checked} records differs from {reference.path}: "
+                f"use the reference of the assembly on which the variants were called{header}"
+            )
+
+    for record in vcf.records:
+        if checked < CHECKED_RECORDS:
+            note = find_change(find(record.contig), record.start, record.ref, record.ref, reference)
+            differing += note in (Note.REF_MISMATCH, Note.BEYOND_CONTIG)
+            checked += note in (Note.REF_MISMATCH, Note.BEYOND_CONTIG, Note.NO_CHANGE)
+            if checked == CHECKED_RECORDS:
+                check("first ")
+        yield record
+    if checked < CHECKED_RECORDS:
+        check("")
 
 
 def contig_lines(

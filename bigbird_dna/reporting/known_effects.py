@@ -212,7 +212,7 @@ def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
     """Return track → index among the values of an ALT, from the header line that lists the tracks."""
     for line in meta:
         if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
-            listed = re.search(r': for each ALT the tracks ([^"]*)"', line)
+            listed = re.search(r': joined by &, for the tracks ([^"]*)"', line)
             if listed:
                 names = [check_name(unquote(name), "track", str(path)) for name in listed[1].split(",")]
                 return {name: number for number, name in enumerate(names)}
@@ -223,13 +223,12 @@ def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Seque
     """Return the values of each ALT, None if it was not scored."""
     if text is None:
         return [None] * alleles
-    values = text.split(",")
-    if len(values) != alleles * tracks:
+    values = [None if value == "." else value.split("&") for value in text.split(",")]
+    if len(values) != alleles or any(value is not None and len(value) != tracks for value in values):
         raise DataError(
-            f"{where}: {len(values):,} values, expected one for each of {alleles} ALT and {tracks:,} tracks"
+            f"{where}: {text!r:.60}: expected values of {tracks:,} tracks for each of {alleles} ALT"
         )
-    parts = [values[first : first + tracks] for first in range(0, len(values), tracks)]
-    return [None if part[0] == "." else part for part in parts]
+    return values
 
 
 def info_of(record: VcfRecord) -> dict[str, str]:

@@ -9,11 +9,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
     Destination,
@@ -60,6 +61,9 @@ TBI_REACH = 2**29  # bp, the largest position in a `.tbi` index
 
 Value = tuple[str, int, int, float]
 """Contig, start and end (0-based, half-open), and the value."""
+
+MOST_BIGWIG_CONTIGS = 65_535
+"""Largest number of contigs with values in a bigWig: pybigtools writes them in a node with a 16-bit count."""
 
 _SPARE = 1 << 20  # bytes of reserve: the blocks of each contig are allocated separately
 
@@ -108,6 +112,15 @@ def check_contig(contig: str, format: str, where: Path | str) -> None:
         raise DataError(
             f"{where}: contig {contig!r} cannot be written as {format}: genome browsers would read its lines "
             "as headers; rename the contig, or write tsv or parquet"
+        )
+
+
+def check_bigwig_contigs(count: int, where: object, instead: str) -> None:
+    """Raise `DataError` if more contigs have values than a bigWig can have; `instead` is what to do."""
+    if count > MOST_BIGWIG_CONTIGS:
+        raise DataError(
+            f"{where}: a bigWig can have values on {MOST_BIGWIG_CONTIGS:,} contigs, not on {count:,}: "
+            f"{instead}"
         )
 
 
@@ -200,7 +213,7 @@ def write_parquet_table(
     columns += [(name, of_values) for name in header.columns]
     schema = pa.schema(columns, metadata=dict(header.origin))
     unscored = np.full(len(header.columns) * (width or 1), np.nan, np.float32)
-    upcoming = iter(rows)
+    upcoming, count = iter(rows), 0
     with pq.ParquetWriter(path, schema) as writer:
         while some := list(islice(upcoming, group)):
             own = zip(*(cells for cells, _, _ in some), strict=True)
@@ -215,6 +228,9 @@ def write_parquet_table(
                     lists = (pa.array(part.ravel()) for part in np.split(table, len(header.columns), axis=1))
                     found += [pa.FixedSizeListArray.from_arrays(one, width) for one in lists]
             writer.write_table(pa.Table.from_arrays(found, schema=schema))
+            count += len(some)
+    if (written := pq.read_metadata(path).num_rows) != count:
+        raise OSError(f"Parquet file of {written:,} rows, not {count:,}")
 
 
 def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:
@@ -226,14 +242,21 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
     """Write values with six digits; they must be in the order of `contigs` and positions, without overlap.
 
     pybigtools prints errors of its iterator and continues; all values are therefore written to a temporary
-    file first. `DataError` if there are no values (`what` names the unit without scores); `OSError` if a disk
-    may have too little space.
+    file first. `DataError` if there are no values (`what` names the unit without scores) or too many contigs;
+    `OSError` if a disk may have too little space, or if the file cannot be read back.
     """
     import pybigtools
 
     assert isinstance(path, Path), "bigWig needs a regular file: its writer seeks"
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-        spool.writelines(f"{_bedgraph_line(value)}\n" for value in values)
+        last, count, covered = "", 0, 0
+        for value in values:
+            contig, start, end, _ = value
+            count += contig != last
+            covered += end - start
+            last = contig
+            spool.write(f"{_bedgraph_line(value)}\n")
+        check_bigwig_contigs(count, path.name, "write another format")
         if not spool.tell():
             raise DataError(f"no {what} has a score (see max_n); a bigWig must not be empty")
         # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of
@@ -245,9 +268,14 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
         named = path.with_name(f"{path.name}.bw")  # pybigtools requires this extension
         try:
             pybigtools.open(str(named), "w").write(dict(contigs), map(_fields, spool))
-            # pybigtools may also fail without an error; an incomplete file has no valid header.
-            with pybigtools.open(str(named)):
-                named.replace(path)
+            # pybigtools may also fail without an error.
+            with pybigtools.open(str(named)) as written:
+                found = len(written.chroms()), int(written.info()["summary"]["basesCovered"])
+            if found != (count, covered):
+                raise OSError(
+                    f"bigWig of {found[0]:,} contigs and {found[1]:,} bp, not {count:,} and {covered:,}"
+                )
+            named.replace(path)
         except (KeyboardInterrupt, OSError):
             raise
         except BaseException as error:  # e.g. a full disk is a panic in its Rust code
@@ -261,28 +289,39 @@ def indexed_destination(output: Path | None, format: str, furthest: int | None) 
     """Yield the destination for lines of variants; with `.gz`, write an index and remove outdated ones.
 
     Through a link, file and index are written at the target. `furthest` is the largest 1-based position of
-    sorted records; None: the records are not sorted, or are written as a stream.
+    sorted records, or of their contigs; None: the records are not sorted, or are written as a stream. The
+    index is CSI for positions beyond the reach of TBI.
     """
     real = None if output is None or is_special(output) else output.resolve()
     is_bgzip = real is not None and real.suffix == ".gz"
     index = None
-    if is_bgzip and furthest is not None:
-        index = Path(f"{real}.tbi" if furthest < TBI_REACH else f"{real}.csi")
-    with ExitStack() as outputs:
-        target = outputs.enter_context(text_destination(output))
-        temporary_index = outputs.enter_context(atomic_path(index)) if index else None
+    with text_destination(output) as target:
         yield target
-        if temporary_index is not None and isinstance(target, Path):
-            write_index(target, temporary_index, format)
+        if is_bgzip and furthest is not None and isinstance(target, Path):
+            # HTSlib also counts END, SVLEN and LEN; what TBI cannot hold, CSI may.
+            endings = (".tbi", ".csi") if furthest < TBI_REACH else (".csi",)
+            candidates = (Path(f"{real}{ending}") for ending in endings)
+            index = next((path for path in candidates if _is_indexed(target, path, format)), None)
+            if index is None:
+                log(f"warning: {output}: no index: HTSlib cannot index its positions")
     for path in (Path(f"{name}{end}") for name in (real, output) for end in (".tbi", ".csi") if is_bgzip):
         if path.resolve() != index:  # an index next to a link may itself be a link to the new one
             path.unlink(missing_ok=True)  # readers would use the outdated index
 
 
+def _is_indexed(path: Path, index: Path, format: str) -> bool:
+    try:
+        with atomic_path(index) as temporary:
+            write_index(path, temporary, format)
+    except OSError:
+        return False
+    return True
+
+
 def write_index(path: Path, index: Path, format: str) -> None:
     """Write the tabix index of a bgzip file of sorted records; CSI if `index` ends in `.csi`.
 
-    `path` must end in `.gz`.
+    `path` must end in `.gz`. `OSError`: a position is beyond the reach of the index, or it is not readable.
     """
     import pysam
 
@@ -291,6 +330,10 @@ def write_index(path: Path, index: Path, format: str) -> None:
     )
     with quiet_htslib():
         pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
+        with pysam.TabixFile(str(path), index=str(index), encoding="latin-1") as written:
+            contigs = {row.split("\t", 1)[0] for row in written.fetch()}
+            if contigs != {*written.contigs}:
+                raise OSError(f"{index}: {len(written.contigs):,} contigs, the file has {len(contigs):,}")
 
 
 def _bedgraph_line(value: Value) -> str:

@@ -2,8 +2,11 @@
 
 Records of a VCF are independent: two records of neighboring SNVs are scored as two changes of the reference,
 and the values do not add up to that of both changes. For a sample with phased genotypes, alleles on the same
-haplotypes, in the same phase set, at most `WITHIN` bp apart can be scored together. Each of their records
+haplotype, in the same phase set, at most `WITHIN` bp apart can be scored together. Each of their records
 then has the value of all changes at once, which is the value of the same change written as one record.
+
+A homozygous allele is on every haplotype of every phase set. If its haplotypes differ nearby, its record has
+the value of the one with the most changes, the first of several.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,15 +17,12 @@ from typing import NamedTuple
 from bigbird_dna.errors import UsageError, one_of
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.variants import Allele, VcfRecord
+from bigbird_dna.genome.variants import Allele, Note, VcfRecord, find_change
 
 WITHIN = 10
 """Maximum number of unchanged bp between two variants that are scored together."""
 _MOST = 1000  # records in memory
 _FIRST_SAMPLE = 9  # column of the first sample; FORMAT is before it
-
-_Haplotypes = tuple[str, tuple[int, ...]]
-"""A phase set, "" without one, and the numbers of the haplotypes."""
 
 
 class _Phased(NamedTuple):
@@ -54,7 +54,8 @@ def with_haplotypes(
     """Yield the records, with the `joint` alleles of those to be scored together.
 
     `column` is that of the sample (`sample_column`), and `find` maps contig names to those of the reference.
-    Only sorted records are combined. Alleles whose changed bases overlap are not.
+    Only sorted records are combined. Alleles whose changed bases overlap are not, nor are alleles that could
+    not be scored alone, such as those whose REF differs from the reference.
     """
     some: list[VcfRecord] = []
     furthest = 0
@@ -66,29 +67,47 @@ def with_haplotypes(
             some, furthest = [], 0
         some.append(record)
         furthest = max(furthest, record.start + len(record.ref))
-    yield from _combined(some, column, reference, find)
+    if some:
+        yield from _combined(some, column, reference, find)
 
 
 def _combined(
     records: list[VcfRecord], column: int, reference: Reference, find: Callable[[str], str | None]
 ) -> Iterator[VcfRecord]:
-    by_haplotype: dict[_Haplotypes, list[_Phased]] = {}
+    contig = find(records[0].contig)
+    homozygous: list[_Phased] = []
+    on_haplotype: dict[tuple[str, int], list[_Phased]] = {}  # by phase set and number of the haplotype
     for number, record in enumerate(records if len(records) > 1 else ()):
-        for haplotypes, alt in _phased_alts(record, column):
-            by_haplotype.setdefault(haplotypes, []).append(_trimmed(number, record, alt))
+        for alt, phase_set, haplotypes in _phased_alts(record, column):
+            if isinstance(find_change(contig, record.start, record.ref, alt, reference), Note):
+                continue
+            allele = _trimmed(number, record, alt)
+            if phase_set is None:
+                homozygous.append(allele)
+            else:
+                for haplotype in haplotypes:
+                    on_haplotype.setdefault((phase_set, haplotype), []).append(allele)
+    largest: dict[tuple[int, str], list[_Phased]] = {}  # by record and ALT
+    for alleles in [*(on_haplotype[key] for key in sorted(on_haplotype)), []]:
+        for group in _near(sorted([*alleles, *homozygous], key=lambda one: (one.start, one.end))):
+            for one in group:
+                if len(group) > len(largest.get((one.number, one.alt), ())):
+                    largest[one.number, one.alt] = group
     joint: dict[int, dict[str, Allele]] = {}
-    contig = find(records[0].contig) if by_haplotype else None
-    for alleles in by_haplotype.values() if contig is not None else ():
-        for together in _near(sorted(alleles, key=lambda one: (one.start, one.end))):
-            first, end = together[0], max(one.end for one in together)
-            ref = reference.fetch(Interval(str(contig), first.start, end))
-            changed = first.changed
-            for before, after in pairwise(together):
-                changed += ref[before.end - first.start : after.start - first.start] + after.changed
-            for one in together:
-                joint.setdefault(one.number, {})[one.alt] = Allele(first.start, ref, changed)
+    for (number, alt), group in largest.items():
+        joint.setdefault(number, {})[alt] = _joined(group, str(contig), reference)
     for number, record in enumerate(records):
         yield record._replace(joint=joint[number]) if number in joint else record
+
+
+def _joined(group: list[_Phased], contig: str, reference: Reference) -> Allele:
+    """Return the change of the reference that has all alleles of a group in place."""
+    start, end = group[0].start, group[-1].end
+    ref = reference.fetch(Interval(contig, start, end))
+    changed = group[0].changed
+    for before, after in pairwise(group):
+        changed += ref[before.end - start : after.start - start] + after.changed
+    return Allele(start, ref, changed)
 
 
 def _near(alleles: list[_Phased]) -> Iterator[list[_Phased]]:
@@ -98,9 +117,14 @@ def _near(alleles: list[_Phased]) -> Iterator[list[_Phased]]:
         if one is not None and (not group or one.start <= group[-1].end + WITHIN):
             group.append(one)
             continue
-        if len(group) > 1 and all(before.end <= after.start for before, after in pairwise(group)):
+        if len(group) > 1 and not any(_overlap(before, after) for before, after in pairwise(group)):
             yield group
         group = [] if one is None else [one]
+
+
+def _overlap(before: _Phased, after: _Phased) -> bool:
+    """Return whether two sorted alleles change the same bases, or both insert bases at the same place."""
+    return after.start < before.end or (after.start, after.end) == (before.start, before.end)
 
 
 def _trimmed(number: int, record: VcfRecord, alt: str) -> _Phased:
@@ -111,19 +135,22 @@ def _trimmed(number: int, record: VcfRecord, alt: str) -> _Phased:
     return _Phased(number, alt, record.start + prefix, ref[prefix:], changed[prefix:])
 
 
-def _phased_alts(record: VcfRecord, column: int) -> Iterator[tuple[_Haplotypes, str]]:
-    """Yield the haplotypes of each ALT of bases in a phased or homozygous genotype."""
+def _phased_alts(record: VcfRecord, column: int) -> Iterator[tuple[str, str | None, tuple[int, ...]]]:
+    """Yield each ALT of bases with a known haplotype, its phase set, and the numbers of its haplotypes.
+
+    The phase set is "" without one, and None for a homozygous ALT, phased or not.
+    """
     fields = record.rest.split("\t")
     keys, values = fields[0].split(":"), fields[column].split(":")
     genotype = dict(zip(keys, values, strict=False))
-    calls = genotype.get("GT", ".").replace("|", "/").split("/")
+    text = genotype.get("GT", ".")
+    calls = text.lstrip("/|").replace("|", "/").split("/")  # VCF 4.4 allows a separator before the first
     is_homozygous = len({*calls}) == 1
-    if not is_homozygous and "/" in genotype["GT"]:
+    if not is_homozygous and "/" in text:
         return
-    # Homozygous alleles are on all haplotypes of every phase set.
-    phase_set = "" if is_homozygous else genotype.get("PS", "")
+    phase_set = None if is_homozygous else genotype.get("PS", "").strip(".")
     for call in sorted({*calls} - {"0", "."}):
         number = int(call) if call.isdecimal() else 0
         if 0 < number <= len(record.alts) and {*record.alts[number - 1].upper()} <= {*"ACGT"}:
-            places = tuple(place for place, other in enumerate(calls) if other == call)
-            yield (phase_set, places), record.alts[number - 1]
+            haplotypes = tuple(index for index, other in enumerate(calls) if other == call)
+            yield record.alts[number - 1], phase_set, haplotypes

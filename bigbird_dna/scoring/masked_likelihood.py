@@ -336,7 +336,7 @@ def log_ratios(
     check_fraction("max_n", max_n)
     kind = likelihood_effects(model, offsets, context)
     predict = partial(masked_log_likelihoods, model, batch_size=batch_size, device=device)
-    with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
+    with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
         table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
     for name, values in (("log_ratio", [e.delta for e in effects]), ("spread", [e.spread for e in effects])):
         table[name] = np.array(values, np.float64)

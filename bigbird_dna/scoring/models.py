@@ -225,7 +225,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
         predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
-        with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
+        with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
             chosen = None if sites is None else tss_sites(read_regions(sites, genome)[0], genome, sites)
             kind = SiteEffects(self.settings.upstream, self.settings.downstream, int(stride), chosen)
             table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
@@ -357,7 +357,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_fraction("max_n", max_n)
         columns, kind = self.columns(tracks), track_effects(self, None, offsets, calibrated)
         predict = partial(self.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
-        with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
+        with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
             table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
         rows = (getattr(effect, values) for effect in effects)
         return with_tracks(table, rows, np.float64, self.tracks, columns)

@@ -34,6 +34,7 @@ from bigbird_dna.scoring.formats import (
     STRANDS,
     OutputHeader,
     TableRow,
+    check_bigwig_contigs,
     check_contig,
     table_writers,
     write_bedgraph,
@@ -246,7 +247,7 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
         """Return the number of selected records; warn of records that fill little of a window.
 
         Scores of such records are unreliable, however high: no training window has so much N. Signal formats,
-        which have no notes, omit these records.
+        which have no notes, omit these records. `DataError`: too many others for a bigWig.
         """
         asked = [length for contig, length in contigs.items() if places is None or places.on(contig)]
         short = sum((window - length) / window > self.max_n for length in asked)
@@ -257,6 +258,8 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
                 f"warning: {short:,} records are so short that more than {self.max_n:g} of their window is "
                 f"padding: {what}"
             )
+        if format == "bigwig":
+            check_bigwig_contigs(len(asked) - short, self.source_name, "write bedgraph")
         return len(asked)
 
     def count(self, row: ScoredWindow, counts: Counter[str]) -> None:

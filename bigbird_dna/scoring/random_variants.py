@@ -30,7 +30,7 @@ from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.variants import Change, VcfRecord, contig_lines, find_change, open_vcf
+from bigbird_dna.genome.variants import Change, VcfRecord, contig_lines, find_change, open_vcf, same_assembly
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
@@ -75,7 +75,7 @@ def random_variants(
     check_output(path, [vcf, reference, aliases])
     with Reference(reference, aliases) as genome, open_vcf(vcf) as opened:
         fit, given = Fit(vcf, genome), dict[tuple[str, str], Change]()
-        for record in opened.records:
+        for record in same_assembly(opened, vcf, genome, fit.finder):
             contig = fit.find(record.contig)
             for alt in record.alts:
                 change = find_change(contig, record.start, record.ref, alt, genome)

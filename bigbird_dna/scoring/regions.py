@@ -19,7 +19,7 @@ from bigbird_dna.genome.given_sequences import is_pandas
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
-from bigbird_dna.genome.variants import VcfRecord, open_vcf
+from bigbird_dna.genome.variants import VcfRecord, open_vcf, same_assembly
 from bigbird_dna.scoring.variant_effects import ScoredRecord
 from bigbird_dna.scoring.variant_sites import TssSites
 
@@ -214,13 +214,19 @@ def tss_sites(regions: Iterable[Region], reference: Reference, where: object) ->
 
 
 @contextmanager
-def read_variants(given: Variants) -> Iterator[tuple[Iterable[VcfRecord], "pd.Index[Any] | None"]]:
-    """Yield variants as records, and the index labels of a table's rows; errors as in `read_regions`."""
+def read_variants(
+    given: Variants, reference: Reference
+) -> Iterator[tuple[Iterable[VcfRecord], "pd.Index[Any] | None"]]:
+    """Yield variants as records, and the index labels of a table's rows; errors as in `read_regions`.
+
+    REF of a file is compared with the reference (`same_assembly`).
+    """
     if isinstance(given, str) and (match := _VARIANT.fullmatch(given)):
         yield [_record("the variant", *match.groups())], None
     elif isinstance(given, str | os.PathLike):
-        with open_vcf(_path(given, "variants")) as vcf:
-            yield vcf.records, None
+        path, find = _path(given, "variants"), contig_finder(reference.contigs, reference.names)
+        with open_vcf(path) as vcf:
+            yield same_assembly(vcf, path, reference, find), None
     else:
         rows = _table_rows(given, "variants", ("contig", "position", "ref", "alt"), ())
         labels = given.index if is_pandas(given, "DataFrame") else None

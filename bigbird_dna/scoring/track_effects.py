@@ -117,8 +117,10 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     @property
     def keys(self) -> Sequence[InfoKey]:
-        """INFO keys with one value per ALT; DELTA and LOGODDS have one per ALT and track, ordered by ALT."""
-        number, order = len(self.names), f"for each ALT the tracks {','.join(self._escaped)}"
+        """INFO keys with one value per ALT; in DELTA and LOGODDS, those of several tracks are joined by &."""
+        number = len(self.names)
+        order = f"joined by &, for the tracks {','.join(self._escaped)}"
+        kind = "Float" if number == 1 else "String"
         keys = [
             InfoKey("MAX", "A", "Float", f"Largest change of probability, ALT minus REF, of {number} tracks"),
             InfoKey("MAXTRACK", "A", "String", f"Track with the largest change, of {number}"),
@@ -127,7 +129,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
             averaged = "mean over both strands and the windows' offsets"
             change = f"Change of probability, ALT minus REF, {averaged}: {order}"
             log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
-            keys += [InfoKey("DELTA", ".", "Float", change), InfoKey("LOGODDS", ".", "Float", log_odds)]
+            keys += [InfoKey("DELTA", "A", kind, change), InfoKey("LOGODDS", "A", kind, log_odds)]
         if self.top:
             text = (
                 f"TRACK:REF:ALT, probabilities of the {self.top} tracks with the largest changes, joined by &"
@@ -148,12 +150,11 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     def info(self, effect: AlleleEffect) -> Iterator[str]:
         """Return the largest change and its track, then the changes and log-odds changes of all tracks."""
         if effect.delta is None or effect.log_odds is None:
-            yield from (".", ".", *([",".join("." * len(self.names))] * 2 if self.per_track else []))
-            yield from ["."] * bool(self.top)
+            yield from "." * len(self.keys)
             return
         yield from (decimal(float(effect.delta[effect.largest])), self._escaped[effect.largest])
         if self.per_track:
-            yield from (",".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
+            yield from ("&".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
         if self.top:
             yield self._top(effect)
 

@@ -26,6 +26,7 @@ from bigbird_dna.scoring.formats import (
     TRACK_FORMATS,
     OutputHeader,
     TableRow,
+    check_bigwig_contigs,
     check_contig,
     table_writers,
     write_bigwig,
@@ -345,11 +346,12 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
 
 
 def _count(path: Path, regions: Iterable[Region], format: str) -> int:
-    """Return the number of regions; `DataError` if two overlap in a bigWig (one value per base)."""
+    """Return the number of regions; `DataError` if two overlap in a bigWig, or it has too many contigs."""
     if format != "bigwig":
         return sum(1 for _ in regions)
     found = list(regions)
     known = sorted(region for region in found if not region.fault)
+    check_bigwig_contigs(len({region.contig for region in known}), path, "write bed, tsv or parquet")
     for last, region in pairwise(known):
         if last.contig == region.contig and last.end > region.start:
             raise DataError(

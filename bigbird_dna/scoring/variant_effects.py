@@ -190,7 +190,7 @@ def _vcf_header(
     yield from (f"{_META}{key}={value}" for key, value in kind.origin.items())
     meanings = [(str(note), note.meaning) for note in Note] + [*kind.notes.items()]
     notes = "; ".join(map(" ".join, meanings))
-    note = InfoKey("NOTE", ".", "String", f"Notes for each ALT, joined by &: {notes}")
+    note = InfoKey("NOTE", "A", "String", f"Notes for each ALT, joined by &: {notes}")
     for key, count, value, text in (*kind.keys, note):
         yield (
             f'##INFO=<ID={PREFIX}{key},Number={count},Type={value},Description="{text}",'
@@ -202,7 +202,8 @@ def _vcf_header(
 def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
     """Return the input line with `BBD_…` keys in INFO; FILTER and all other columns are unchanged.
 
-    Keys have one value per ALT, `.` if it was not scored, and are omitted if no ALT was scored.
+    Keys have one value per ALT, `.` if it was not scored, and are omitted if no ALT was scored. A record
+    without ALT has none, not even a note.
     """
     record, effects = scored
     *columns, old = record.columns
@@ -212,9 +213,9 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
         info += [
             f"{PREFIX}{key.name}={','.join(texts)}" for key, texts in zip(kind.keys, values, strict=True)
         ]
-    if any(effect.notes for effect in effects):
+    if any(effect.notes for effect in effects) and record.alts != (".",):
         info.append(f"{PREFIX}NOTE={','.join('&'.join(effect.notes) or '.' for effect in effects)}")
-    line = [*columns, ";".join(info)]
+    line = [*columns, ";".join(info) or "."]
     return ("\t".join([*line, record.rest] if record.rest else line),)
 
 

@@ -19,7 +19,16 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import Keep, Note, contig_lines, declared_assembly, open_vcf, scan_vcf
+from bigbird_dna.genome.variants import (
+    Keep,
+    Note,
+    VcfFile,
+    VcfRecord,
+    contig_lines,
+    open_vcf,
+    same_assembly,
+    scan_vcf,
+)
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
@@ -44,20 +53,11 @@ from bigbird_dna.scoring.scorer import (
     write_scores,
 )
 from bigbird_dna.scoring.track_effects import track_effects
-from bigbird_dna.scoring.variant_effects import (
-    LAYOUTS,
-    EffectKind,
-    ScoredRecord,
-    check_offsets,
-    score_records,
-)
+from bigbird_dna.scoring.variant_effects import LAYOUTS, EffectKind, check_offsets, score_records
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks are averaged."""
-CHECKED_RECORDS = 100
-"""Number of records after which a VCF of another assembly is recognized."""
-
 
 ScoringModel = LoadedModel
 """A chromatin or promoter model, or a pretrained one."""
@@ -275,9 +275,13 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             InputCheck(model, reference.path).read(reference)
             keep = self._keep(reference)
             fit = Fit(path, reference)
+
+            def checked(vcf: VcfFile) -> Iterator[VcfRecord]:
+                return same_assembly(vcf, path, reference, fit.finder)
+
             summary = None
             if stream is None:  # check the whole file before any computation
-                summary = scan_vcf(path, keep)
+                summary = scan_vcf(path, keep, checked)
                 fit.check(summary.contigs)
             kind, own = self.effects(model, reference)
             kind = with_quantiles(model, kind, {**own, "--calibrated": self.calibrated})
@@ -292,19 +296,22 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
                 # For a stream, the header needs the contig names of the records read before the first row.
                 lines = head(summary.contigs) if summary else []
-                furthest = summary.furthest if summary is not None and summary.is_sorted else None
+                furthest = None
+                if summary is not None and summary.is_sorted:
+                    ends = (reference.contigs[name] for name in fit.names.values() if name)
+                    furthest = max([summary.furthest, *ends])
                 header = OutputHeader(origin, extra={"lines": lines, "furthest": furthest})
 
                 def rows(predict: Predictor, numbers: range | None) -> Iterator[EffectLines]:
-                    records, expected = opened.records, summary and summary.records
+                    records = checked(opened) if summary is None else opened.records
+                    expected = summary and summary.records
                     if phased:
                         records = with_haplotypes(records, phased, reference, fit.finder)
                     if numbers is not None:
                         records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
                     fitting = fit.each(records)
                     effects = score_records(fitting, reference, kind, predict, max_n=self.max_n)
-                    matching = _same_assembly(effects, path, reference, opened.meta)
-                    scored = progress(matching, "scoring", expected, "records")
+                    scored = progress(effects, "scoring", expected, "records")
                     if summary is None:
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
@@ -380,20 +387,3 @@ def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> Non
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")
-
-
-def _same_assembly(
-    scored: Iterable[ScoredRecord[Any]], path: Path | str, reference: Reference, meta: Sequence[str]
-) -> Iterator[ScoredRecord[Any]]:
-    """Yield the records; `DataError` if REF of most of the first ones differs from the reference."""
-    differing = 0
-    for number, record in enumerate(scored, start=1):
-        differing += any(Note.REF_MISMATCH in effect.notes for effect in record.effects)
-        if number == CHECKED_RECORDS and 2 * differing > number:
-            declared = declared_assembly(meta)
-            header = f"; its header declares the contig lengths of {declared}" if declared else ""
-            raise DataError(
-                f"{path}: REF of {differing} of the first {number} records differs from {reference.path}: "
-                f"use the reference of the assembly on which the variants were called{header}"
-            )
-        yield record

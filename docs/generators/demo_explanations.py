@@ -115,8 +115,8 @@ def variant_effects(results: Path, explained: Path) -> Iterator[dict[str, Any]]:
             column = tracks.index(track)
             row = {"real": one.info["EFFECT"] != "none", "explain log-odds": alt - ref}
             row["explain probability"] = expit(alt) - expit(ref)
-            row["score-variants log-odds"] = one.info["BBD_LOGODDS"][column]
-            row["score-variants probability"] = one.info["BBD_DELTA"][column]
+            row["score-variants log-odds"] = float(str(one.info["BBD_LOGODDS"][0]).split("&")[column])
+            row["score-variants probability"] = float(str(one.info["BBD_DELTA"][0]).split("&")[column])
             if len(one.ref) == len(one.alts[0]) == 1:
                 base = bases.loc[(f"{name} REF", track, one.pos - 1)]
                 row["gradients log-odds"] = base[f"effect_{one.alts[0]}"]

@@ -345,7 +345,9 @@ def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"out.tsv", "regions.bed"}
 
 
-def test_every_format_of_tracks(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+def test_every_format_of_tracks(
+    run: Run, home: Path, bed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pybigtools
 
     bed.write_text(f"chr77\t0\t40\n{bed.read_text()}")
@@ -383,6 +385,9 @@ def test_every_format_of_tracks(run: Run, home: Path, bed: Path, tmp_path: Path)
         (row[0], int(row[1]), int(row[2]), pytest.approx(float(row[5])))
         for row in expected.itertuples(index=False)
     ]
+    monkeypatch.setattr("bigbird_dna.scoring.formats.MOST_BIGWIG_CONTIGS", 2)
+    told = f"{bed}: a bigWig can have values on 2 contigs, not on 3: write bed, tsv or parquet"
+    refused(run(*words, "-o", out, "--tracks", "one"), 1, told)
     bed.write_text("b\t3600\t3640\n")
     refused(run(*words, "-o", out, "--tracks", "one"), 1)
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pybigtools
 import pytest
 import torch
 
@@ -144,3 +145,24 @@ def test_devices_and_links_are_not_replaced(run: Run, model: Path, fasta: Path, 
     assert run(model, fasta, "-o", tmp_path / "link.tsv").code == 0
     assert (tmp_path / "link.tsv").is_symlink()
     assert len(table((tmp_path / "target.tsv").read_text())) > 10
+
+
+def test_a_bigwig_of_too_many_contigs_is_refused_before_any_computation(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    """Contigs that are too short for a signal don't count, nor do those that are not selected."""
+    fasta, former = tmp_path / "genome.fa", tmp_path / "x.bw"
+    bases = random_dna(60, 1)
+    with fasta.open("w") as stream:
+        stream.writelines(f">c{number}\n{bases}\n" for number in range(65_536))
+        stream.writelines(f">short{number}\nACGTA\n" for number in range(3))
+    former.write_text("former")
+    told = "a bigWig can have values on 65,535 contigs, not on 65,536: write bedgraph"
+    for more in ((), ("--shard", "1/2")):
+        result = run(model, fasta, "-o", former, "--format", "bigwig", *more)
+        assert told in refused(result, 1, fasta, after_log=True)
+        assert "scoring" not in result.err and former.read_text() == "former"
+    result = run(model, fasta, "-o", former, "--stride", 60, "--contig", "c7", "--contig", "c65535")
+    assert result.code == 0, result.err
+    with pybigtools.open(str(former)) as stored:
+        assert stored.chroms() == {"c7": 60, "c65535": 60}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pysam
+import pysam.bcftools
 import pytest
 from torch import nn
 
@@ -302,3 +303,171 @@ def test_a_vcf_of_another_assembly_is_an_error_after_its_first_records(
         else:
             message(refused(result, 1), "GRCh38" if header != HEADER else str(vcf))
             assert not (tmp_path / "out.vcf").exists()
+
+
+def phased_vcf(path: Path, bases: str, rows: Sequence[tuple[int, str, str]]) -> Path:
+    """A VCF of substitutions at 0-based places of chr1: each a place, its genotype, and "wrong" or ""."""
+    names = f"{HEADER.splitlines()[2]}\tFORMAT\town"
+    lines = []
+    for at, genotype, wrong in rows:
+        number = "ACGT".index(bases[at])
+        ref, alt = ("ACGT"[(number + step) % 4] for step in ((2, 3) if wrong else (0, 1)))
+        lines.append(f"chr1\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\tGT\t{genotype}\n")
+    path.write_text(f"##fileformat=VCFv4.2\n{names}\n{''.join(lines)}")
+    return path
+
+
+@pytest.fixture
+def long_fasta(tmp_path: Path) -> tuple[Path, str]:
+    """A genome with a contig of 20,000 bases, and these bases."""
+    bases = "".join(np.random.default_rng(2).choice(list("ACGT"), 20_000))
+    write_fasta(tmp_path / "long.fa.gz", [("chr1", bases)])
+    return tmp_path / "long.fa.gz", bases
+
+
+def test_phased_records_with_a_wrong_ref_are_noted_and_change_no_neighbor(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Of pairs 4 bp apart, one or both may be wrong: the right ones are scored as if these were not there."""
+    fasta, bases = long_fasta
+    wrong = {*np.random.default_rng(3).choice(600, 220, replace=False).tolist()}
+    rows = [(100 + 30 * (n // 2) + 4 * (n % 2), "0|1", "wrong" * (n in wrong)) for n in range(600)]
+    right = [row for row in rows if not row[2]]
+    words = ("--reference", fasta, "--format", "tsv", "--offsets", 1)
+    vcf = phased_vcf(tmp_path / "some.vcf", bases, rows)
+    alone, found = (table(run(vcf, *words, *more).out) for more in ((), ("--phased", "own")))
+    clean = table(run(phased_vcf(tmp_path / "right.vcf", bases, right), *words, "--phased", "own").out)
+    assert [n for n, row in enumerate(found) if row["note"] == "REF_MISMATCH"] == sorted(wrong)
+    assert [row for row in alone if row["note"] == "REF_MISMATCH"] == [found[n] for n in sorted(wrong)]
+    assert [row for n, row in enumerate(found) if n not in wrong] == clean
+    pairs = {n for n in range(600) if not {n, n ^ 1} & wrong}
+    assert {n for n, row in enumerate(found) if row["note"] == "PHASED"} == pairs
+    for n in {*range(600)} - pairs - wrong:
+        assert found[n] == alone[n]
+
+
+@pytest.mark.parametrize("genotypes", [("1/1", "0|1"), ("1|0", "1|1"), ("0|1", "0|1")])
+def test_variants_of_one_haplotype_have_the_value_of_one_record(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path, genotypes: tuple[str, str]
+) -> None:
+    fasta, bases = long_fasta
+    vcf = phased_vcf(tmp_path / "x.vcf", bases, [(500, genotypes[0], ""), (504, genotypes[1], "")])
+    first, second = (row["ALT"] for row in table(vcf.read_text()))
+    whole = tmp_path / "whole.vcf"
+    whole.write_text(HEADER + line("chr1", 501, bases[500:505], first + bases[501:504] + second))
+    words = ("--reference", fasta, "--format", "tsv")
+    (expected,) = table(run(whole, *words).out)
+    for row in table(run(vcf, *words, "--phased", "own").out):
+        assert row["note"] == "PHASED"
+        assert (row["max_delta"], row["max_track"]) == (expected["max_delta"], expected["max_track"])
+
+
+@pytest.mark.parametrize("more", [(), ("--phased", "own"), ("--shard", "2/3")])
+@pytest.mark.parametrize("wrong", [30, 22])
+def test_a_short_vcf_of_another_assembly_is_an_error(
+    run: Run, long_fasta: tuple[Path, str], tmp_path: Path, more: tuple[str, ...], wrong: int
+) -> None:
+    """All of its REF differ, or three of four, as by chance."""
+    fasta, bases = long_fasta
+    rows = [(100 + 40 * n, "0|1", "wrong" * (n < wrong)) for n in range(30)]
+    vcf, out = phased_vcf(tmp_path / "x.vcf", bases, rows), tmp_path / "out.vcf"
+    told = f"{vcf}: REF of {wrong} of the 30 records differs from {fasta}"
+    refused(run(vcf, "--reference", fasta, "-o", out, *more), 1, told)
+    assert not out.exists()
+    if "--shard" not in more:
+        result = run("-", "--reference", fasta, *more, stdin=vcf.read_bytes())
+        assert result.code == 1 and f"REF of {wrong} of the 30 records" in result.err
+
+
+@pytest.mark.parametrize("tracks", ["*", "CTCF"])
+def test_values_stay_with_their_allele_when_bcftools_splits_and_joins_records(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, tracks: str
+) -> None:
+    """A split record has the values that the table has for its ALT, and the joined records are the former."""
+    with pysam.FastaFile(str(fasta)) as genome:
+        bases = genome.fetch("chr1")
+    others = [[base for base in "ACGT" if base != bases[at]] for at in (59, 79)]
+    rows = [
+        line("chr1", 60, bases[59], ",".join(others[0])),
+        line("chr1", 80, bases[79], f"{others[1][2]},*,{others[1][0]}"),
+        line("chr1", 85, bases[84], "."),
+    ]
+    vcf.write_text(HEADER + "".join(rows))
+    words = (vcf, "--reference", fasta, "--tracks", tracks, "--top-tracks", 2)
+    scored = tmp_path / "scored.vcf"
+    assert run(*words, "-o", scored).code == 0
+    expected = {(row["position"], row["alt"]): row for row in table(run(*words, "--format", "tsv").out)}
+    names = ["CTCF"] if tracks == "CTCF" else list(TRACKS)
+    with pysam.VariantFile(str(scored)) as written:
+        own = [key for key in written.header.info if key.startswith("BBD_")]
+        assert {written.header.info[key].number for key in own} == {"A"} and len(own) == 6
+        assert written.header.info["BBD_DELTA"].type == ("Float" if tracks == "CTCF" else "String")
+    split = tmp_path / "split.vcf"
+    split.write_text(pysam.bcftools.norm("-m-", str(scored)))
+    found = table(split.read_text())
+    assert [(row["POS"], row["ALT"]) for row in found] == list(expected)
+    for row in found:
+        info = dict(part.partition("=")[::2] for part in row["INFO"].split(";"))
+        of = expected[row["POS"], row["ALT"]]
+        if of["max_delta"] == "NA":
+            assert {info.get(key, ".") for key in own} <= {".", of["note"]}
+            continue
+        for key, column in {"BBD_DELTA": "delta", "BBD_LOGODDS": "logodds"}.items():
+            assert info[key].split("&") == [of[f"{name}:{column}"] for name in names]
+        assert (info["BBD_MAX"], info["BBD_TOP"]) == (of["max_delta"], of["top"])
+    joined = table(pysam.bcftools.norm("-m+any", str(split)))
+    assert joined == table(scored.read_text())
+
+
+LONG_HEADER = (
+    "##fileformat=VCFv4.2\n##contig=<ID=chr1,length=600000000>\n"
+    '##INFO=<ID=END,Number=1,Type=Integer,Description="end">\n'
+    '##INFO=<ID=SVLEN,Number=A,Type=Integer,Description="length">\n'
+    f"{HEADER.splitlines()[2]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("info", "ending"),
+    [
+        ("END=550000000", "csi"),
+        ("SVTYPE=DEL;SVLEN=-550000000", "csi"),
+        ("END=60", "tbi"),
+        ("END=99999999999", None),
+    ],
+)
+def test_a_deletion_beyond_the_reach_of_tbi_has_an_index_that_finds_it(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, info: str, ending: str | None
+) -> None:
+    """CSI where TBI cannot; and what no index can hold is written without one, with a warning."""
+    first, rest = vcf.read_text().splitlines(keepends=True)[3], vcf.read_text().splitlines(keepends=True)[4:]
+    contig, pos, name, ref, *_ = first.split("\t")
+    vcf.write_text(LONG_HEADER + f"{contig}\t{pos}\t{name}\t{ref}\t<DEL>\t.\t.\t{info}\n" + "".join(rest))
+    output = tmp_path / "x.vcf.gz"
+    stale = [tmp_path / f"x.vcf.gz.{one}" for one in ("tbi", "csi")]
+    for path in stale:
+        path.write_text("of a former file")
+    result = run(vcf, "--reference", fasta, "-o", output)
+    assert result.code == 0, result.err
+    assert [path.suffix for path in stale if path.exists()] == ([f".{ending}"] if ending else [])
+    assert (f"warning: {output}: no index" in result.err) == (ending is None)
+    rows = [row for row in gzip.decompress(output.read_bytes()).decode().splitlines() if row[0] != "#"]
+    assert len(rows) == 6
+    if ending == "csi":
+        with pysam.VariantFile(str(output)) as found:
+            assert [row.pos for row in found.fetch("chr1", 540_000_000, 549_000_000)] == [int(pos)]
+            assert len([*found.fetch("chr1")]) == 4
+        table_output = tmp_path / "x.tsv.gz"
+        assert run(vcf, "--reference", fasta, "-o", table_output).code == 0
+        with pysam.TabixFile(str(table_output)) as lines:
+            assert len([*lines.fetch("chr1")]) == 4
+
+
+@pytest.mark.parametrize(("reach", "ending"), [(300, "csi"), (301, "tbi")])
+def test_a_contig_beyond_the_reach_of_tbi_has_csi(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: int, ending: str
+) -> None:
+    """By the length of the contig alone, which is 300 bp here; its records end before."""
+    monkeypatch.setattr("bigbird_dna.scoring.formats.TBI_REACH", reach)
+    assert run(vcf, "--reference", fasta, "-o", tmp_path / "x.vcf.gz").code == 0
+    assert [path.suffix for path in tmp_path.glob("x.vcf.gz.*")] == [f".{ending}"]

@@ -121,6 +121,16 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
     assert {path.name for path in output.glob("*.seqlets.bed")} == {"one.seqlets.bed", "two.seqlets.bed"}
 
 
+def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(
+    home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigbird_dna.scoring.formats.MOST_BIGWIG_CONTIGS", 1)
+    (tmp_path / "x.csv").write_text(f"name,sequence\nx,{random_dna(60, 1)}\ny,{random_dna(40, 2)}\n")
+    result = run("explain", home / "numbers", tmp_path / "x.csv", *OPTIONS, "-o", tmp_path / "out")
+    assert "on 1 contigs, not on 2: explain fewer sequences" in refused(result, 1, after_log=True)
+    assert "explaining" not in result.err and not (tmp_path / "out").exists()
+
+
 def test_gradients_and_sequences_give_the_same_files(home: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "x.csv").write_text(f"name,dna\nx<1>,{random_dna(60, 1)}\ny ALT,{random_dna(40, 2)}NN\n")
     given = ["explain", home / "numbers", tmp_path / "x.csv", "--sequence-column", "dna", *OPTIONS]

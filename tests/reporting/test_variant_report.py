@@ -176,8 +176,8 @@ TRACKS = ["CTCF", "open chromatin"]
 COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 HEADER = (
     "##fileformat=VCFv4.2\n"
-    '##INFO=<ID=BBD_DELTA,Number=.,Type=Float,Description="Change of probability, ALT minus REF, '
-    "mean over both strands and the windows' offsets: for each ALT the tracks CTCF,open%20chromatin"
+    '##INFO=<ID=BBD_DELTA,Number=A,Type=String,Description="Change of probability, ALT minus REF, '
+    "mean over both strands and the windows' offsets: joined by &, for the tracks CTCF,open%20chromatin"
     '",Source="bigbird-dna",Version="0.1.0">\n'
 )
 
@@ -191,9 +191,11 @@ def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
     return f"{contig}\t{pos}\t.\tA\t{alts}\t.\tPASS\t{info}\n"
 
 
-def values(deltas: Sequence[float | str]) -> str:
-    odds = [value if isinstance(value, str) else 10 * value for value in deltas]
-    return f"BBD_DELTA={','.join(map(str, deltas))};BBD_LOGODDS={','.join(map(str, odds))}"
+def values(*deltas: Sequence[float]) -> str:
+    """Values of both tracks for each ALT; none if it was not scored."""
+    own = [("&".join(map(str, one)), "&".join(str(10 * value) for value in one)) for one in deltas]
+    changes, odds = (",".join(text or "." for text in texts) for texts in zip(*own, strict=True))
+    return f"BBD_DELTA={changes};BBD_LOGODDS={odds}"
 
 
 RECORDS = [
@@ -202,8 +204,8 @@ RECORDS = [
     record(3, "C", f"TRACK=CTCF;CATEGORY=tolerated;EFFECT=none;{values([0.2, 0.9])}"),
     record(4, "C", f"EFFECT=none;TRACK=CTCF;CATEGORY=flanking;{values([-0.05, 0.9])}", "c2"),
     # One truth for both ALT, of which the second was not scored; then one for each.
-    record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"),
-    record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0, -0.4, 0])}"),
+    record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0], [])};BBD_NOTE=.,SYMBOLIC"),
+    record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0], [-0.4, 0])}"),
     record(7, "C", f"EFFECT=loss;TRACK=MYC;{values([1, 1])}"),
     record(8, "C", values([1, 1])),
     record(9, "C", "EFFECT=loss;TRACK=CTCF;BBD_NOTE=REF_MISMATCH"),
@@ -303,7 +305,8 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
     signs = []
     with pysam.VariantFile(str(vcf)) as records:
         for row in records:
-            delta = row.info["BBD_DELTA"][TRACKS.index(row.info["TRACK"].replace("%20", " "))]
+            track = TRACKS.index(row.info["TRACK"].replace("%20", " "))
+            delta = float(row.info["BBD_DELTA"][0].split("&")[track])
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
     assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
@@ -381,9 +384,10 @@ def test_the_truth_of_other_variants(
         ("BBD_DELTA,", "OTHER,"),
         ("BBD_LOGODDS=", "BBD_OTHER="),
         ("EFFECT=", "EFECT="),
-        ("=-0.5,0.9;", "=-0.5;"),
-        ("=-0.5,0.9;", "=x,0.9;"),
-        ("=-0.5,0.9;", "=nan,0.9;"),
+        ("=-0.5&0.9;", "=-0.5;"),
+        ("=-0.5&0.9;", "=-0.5,0.9;"),
+        ("=-0.5&0.9;", "=x&0.9;"),
+        ("=-0.5&0.9;", "=nan&0.9;"),
         ("=none,loss", "=none,loss,loss"),
         ("##fileformat=VCFv4.2", "junk"),
     ],

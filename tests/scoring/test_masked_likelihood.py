@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Note, VcfRecord, find_change, window_offsets
+from bigbird_dna.genome.variants import Allele, Note, VcfRecord, find_change, window_offsets
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
@@ -258,9 +258,10 @@ def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
         (("0|1:7", "1|0:7"), 5),
         (("0|1:7", "0|1:8"), 5),
         (("0/1:7", "0/1:7"), 5),
-        (("0|1:7", "1|1:7"), 5),
         (("0|1:7", "0|0:7"), 5),
         (("0|1:7", "0|.:7"), 5),
+        (("0|1:7", "./1:7"), 5),
+        (("0|1:.", "0|1:7"), 5),
         (("0|1:7", "0|1:7"), 12),
         (("0|1:7", "0|1:7"), 0),
         (("0|1:7", "0|1:7"), -5),
@@ -273,6 +274,50 @@ def test_other_records_remain_independent(genotypes: tuple[str, str], distance: 
     records = [record("c", at + 1, sequence[at], "ACGT"["ACGT".index(sequence[at]) - 1]) for at in places]
     reference = texts(c=sequence)
     assert not any(one.joint for one in phased(records, [*genotypes], reference))
+
+
+@pytest.mark.parametrize(
+    "genotypes",
+    [
+        ("0|1:7", "1/1:."),
+        ("1|1:7", "1|0:8"),
+        ("1:.", "1|0:7"),
+        ("0|1:.", "0|1"),
+        (".|1:7", "0|1:7"),
+        ("|0|1:7", "0|1:7"),
+        ("0|1|1:7", "0|0|1:7"),
+    ],
+)
+def test_alleles_with_a_haplotype_in_common_are_joined(genotypes: tuple[str, str]) -> None:
+    """Homozygous or haploid and phased ones; half calls; the form of VCF 4.4; more than two haplotypes."""
+    sequence = random_dna(300, 8)
+    first, second = (
+        record("c", at + 1, sequence[at], "ACGT".replace(sequence[at], "")[0]) for at in (150, 155)
+    )
+    expected = Allele(150, sequence[150:156], first.alts[0] + sequence[151:155] + second.alts[0])
+    found = phased([first, second], [*genotypes], texts(c=sequence))
+    assert [[*one.joint.values()] for one in found] == [[expected]] * 2
+
+
+def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haplotypes() -> None:
+    """The changes of each haplotype, by hand, and two insertions at one place, whose order is unknown."""
+    sequence = "A" * 300
+    reference = texts(c=sequence)
+    records = [record("c", at + 1, "A", alt) for at, alt in ((150, "C"), (155, "G"), (160, "T"))]
+
+    def joint(*genotypes: str) -> list[str]:
+        return [
+            "".join(one.alt for one in found.joint.values())
+            for found in phased(records, [*genotypes], reference)
+        ]
+
+    assert joint("1|0:7", "1/1:.", "0|1:7") == ["CAAAAG", "CAAAAG", "GAAAAT"]
+    assert joint("0|1:7", "1/1:.", "1|0:7") == ["CAAAAG", "GAAAAT", "GAAAAT"]
+    assert joint("0|1:7", "1/1:.", "1|0:8") == ["CAAAAG", "CAAAAG", "GAAAAT"]
+    assert joint("1|0:7", "0|1:7", "1/1:.") == ["CAAAAAAAAAT", "GAAAAT", "CAAAAAAAAAT"]
+    assert joint("0|1:7", "1/1:.", "0|1:7") == ["CAAAAGAAAAT"] * 3
+    records = [record("c", 151, "A", "AC"), record("c", 151, "A", "AG")]
+    assert joint("0|1:7", "0|1:7") == ["", ""]
 
 
 def test_phased_records_of_a_file_are_scored_together(run: Run, home: Path, tmp_path: Path) -> None:

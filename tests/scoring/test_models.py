@@ -13,13 +13,15 @@ from Bio.SeqRecord import SeqRecord
 
 import bigbird_dna
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
+from bigbird_dna.explanation.explain import explain
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.scoring.random_variants import random_variants
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.test_public_api import home as home
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import VCF, random_dna, random_model, small_tokenizer
 
 UP, DOWN = 40, 20
 
@@ -633,3 +635,27 @@ def test_a_model_shows_itself_in_a_line(home: Path) -> None:
         assert all(part in shown for part in parts), shown
         assert f"{model.parameters:,} parameters, {home / name})" in shown
         assert "\n" not in shown and len(shown) < 250
+
+
+def test_a_vcf_of_another_assembly_is_an_error_wherever_variants_are_read(
+    model: Any, genome: Path, sequence: str, tmp_path: Path
+) -> None:
+    """Most of its REF differ; a record that differs among others is noted."""
+    path, out = tmp_path / "x.vcf", tmp_path / "out"
+
+    def write_vcf(wrong: int) -> None:
+        refs = [other(sequence[at]) if at < 300 + wrong else sequence[at] for at in range(300, 305)]
+        lines = [f"a\t{301 + at}\t.\t{ref}\t{ref}T\t.\t.\t.\n" for at, ref in enumerate(refs)]
+        path.write_text(VCF + "".join(lines))
+
+    write_vcf(3)
+    told = f"{path}: REF of 3 of the 5 records differs from {genome}"
+    with fails(DataError, told):
+        model.variant_effects(path, genome)
+    with fails(DataError, told):
+        explain(model, path, out, reference=genome)
+    with fails(DataError, told):
+        random_variants(path, genome, out)
+    assert not out.exists()
+    write_vcf(2)
+    assert model.variant_effects(path, genome)["note"].tolist() == ["REF_MISMATCH"] * 2 + ["."] * 3

@@ -351,6 +351,62 @@ def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
     assert [*pybigtools.open(str(path)).records("one")] == [value[1:] for value in VALUES]
 
 
+# bigWig files of many contigs
+
+
+def test_contigs_without_values_are_not_in_the_bigwig(tmp_path: Path) -> None:
+    """The limit of 65,535 is that of the contigs with values."""
+    contigs = {f"c{number:05}": 100 for number in range(70_000)}
+    values = [(name, 5, 20, 0.25) for name in ("c00000", "c65535", "c65536", "c69999")]
+    write_bigwig(tmp_path / "x.bw", values, contigs, "window")
+    with pybigtools.open(str(tmp_path / "x.bw")) as stored:
+        assert stored.chroms() == {value[0]: 100 for value in values}
+        assert [(name, *stored.records(name)) for name in stored.chroms()] == [
+            (value[0], value[1:]) for value in values
+        ]
+
+
+def test_too_many_contigs_with_values_are_refused(tmp_path: Path) -> None:
+    contigs = {f"c{number:05}": 100 for number in range(65_536)}
+    path = tmp_path / "x.bw"
+    path.write_text("former")
+    with fails(DataError, "65,535 contigs", "65,536"):
+        write_bigwig(path, ((name, 0, 10, 0.5) for name in contigs), contigs, "window")
+    assert path.read_text() == "former" and [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("last", [("one", 20, 30, 0.5), ("two", 0, 10, 0.5)])
+def test_a_bigwig_that_lacks_a_value_or_a_contig_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[str, int, int, float]
+) -> None:
+    real = pybigtools.open
+
+    class Losing:
+        """Opens files of pybigtools, and loses the last value of a written one."""
+
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        def write(self, contigs: dict[str, int], values: Any) -> None:
+            real(self.path, "w").write(contigs, iter([*values][:-1]))
+
+    monkeypatch.setattr(
+        pybigtools, "open", lambda path, mode="r": real(path) if mode == "r" else Losing(path)
+    )
+    with fails(OSError, "bigWig of 1 contigs and 10 bp, not"):
+        write_bigwig(tmp_path / "x.bw", [("one", 0, 10, 0.5), last], {"one": 50, "two": 50}, "window")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_parquet_file_that_lacks_a_row_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet as pq
+
+    write_table = pq.ParquetWriter.write_table
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", lambda self, table: write_table(self, table[:-1]))
+    with fails(OSError, f"Parquet file of {len(ROWS) - 1} rows, not {len(ROWS)}"):
+        WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
+
+
 # Bins that share windows, against each bin's own bases
 
 
