@@ -444,6 +444,16 @@ def test_tss_files_mean_what_they_mean_to_prepare_promoters(
     assert [(x.position + 1, x.strand) for x in read_promoters(path)] == [expected]
 
 
+def test_columns_of_bed_may_be_separated_by_spaces(model: Any, genome: Path, tmp_path: Path) -> None:
+    text = "a 300 320 x 0 -\na  100 160   y 5 + 9\n"
+    (tmp_path / "spaces.bed").write_text(text)
+    (tmp_path / "tabs.bed").write_text("a\t300\t320\tx\t0\t-\na\t100\t160\ty\t5\t+\t9\n")
+    spaces, tabs = (model.predict_regions(tmp_path / name, genome) for name in ("spaces.bed", "tabs.bed"))
+    pd.testing.assert_frame_equal(spaces, tabs)
+    if model.task == "promoter":
+        assert spaces["strand"].tolist() == ["-", "+"]
+
+
 def test_a_table_with_thick_parts_is_read_like_its_bed_file(
     promoter: Any, genome: Path, sequence: str
 ) -> None:
