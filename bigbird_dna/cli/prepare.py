@@ -133,8 +133,9 @@ def prepare_promoters(
 ) -> None:
     """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
-    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript.
-    If an annotation has no mRNA or transcript, the 5' ends of genes are used.
+    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript. In
+    annotations, genes without a transcript start at their own 5' end, or at that of their CDS; pseudogenes
+    are not used.
 
     Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """

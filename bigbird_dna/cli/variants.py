@@ -57,7 +57,11 @@ def score_variants(
         None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
     ),
     sites: Path | None = option(
-        None, "BED", "Promoter models: 5' ends of intervals, to evaluate as TSS positions.", "", "--tss"
+        None,
+        "FILE",
+        "Promoter models: TSS positions to evaluate, in a file as for prepare promoters.",
+        "",
+        "--tss",
     ),
 ) -> None:
     """Predict effects of the variants of a VCF on chromatin tracks or promoter scores, or their likelihood.

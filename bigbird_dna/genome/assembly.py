@@ -171,10 +171,10 @@ def shown(names: Iterable[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f", … {len(names)} in total" if len(names) > most else "")
 
 
-def shown_counts(counts: Mapping[str, int]) -> str:
-    """Format the contigs with the largest counts for a message."""
+def shown_counts(counts: Mapping[str, int], most: int = 4) -> str:
+    """Format the names (of contigs …) with the largest counts for a message."""
     largest = sorted(counts.items(), key=lambda item: -item[1])
-    return shown(f"{name} {count:,}" for name, count in largest)
+    return shown((f"{name} {count:,}" for name, count in largest), most)
 
 
 def warn_of_dropped(

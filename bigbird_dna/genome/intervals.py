@@ -120,8 +120,8 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
 def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, list[str], int, int]]:
     """Yield line number, columns, start and end of each interval, as in `read_intervals`.
 
-    There are at least three columns; the fifth element contains all columns from the fifth on. `stream` has
-    the bytes of `path` if the file is already open.
+    There are at least three columns; the fifth element contains all columns from the fifth on, separated by
+    tabs. `stream` has the bytes of `path` if the file is already open.
     """
     if stream is None and path.is_file() and path.stat().st_size == 0:
         return
@@ -129,11 +129,11 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
     for number, line in read_lines(path, stream):
         fields = line.split("\t", 4)
         if len(fields) < 3 or not fields[0] or line.startswith(("#", " ", "track", "browser")):
-            words = line.split(maxsplit=4)
+            words = line.split()
             if not words or words[0].startswith("#") or words[0] in ("track", "browser"):
                 continue
             if "\t" not in line:
-                fields = words
+                fields = "\t".join(words).split("\t", 4)
             if len(fields) < 3 or not fields[0].strip():
                 raise DataError(f"{path}: line {number}: needs a contig, a start and an end")
         contig, first, last = fields[0], fields[1], fields[2].rstrip()

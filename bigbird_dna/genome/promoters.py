@@ -2,20 +2,18 @@
 
 EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the 1-based
 start site. EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-":
-ends) at the start site, but the interval does not. Other BED files, with six or twelve columns, have an
-interval that begins (on "-": ends) at the site.
+ends) at the start site, but the interval does not. Other BED files, with six or twelve columns or an empty
+thick part, have an interval that begins (on "-": ends) at the site.
 """
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain as chained
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-
-from liftover import ChainFile
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory, write_json
@@ -35,7 +33,7 @@ from bigbird_dna.genome.fields import (
     whole_number,
     write_rows,
 )
-from bigbird_dna.genome.intervals import read_bed
+from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
@@ -54,23 +52,31 @@ _LONGEST_LINE = 1 << 14  # bytes per line of a chain file
 _MOST = 2_000_000  # loci per file, to limit memory
 
 
-def read_promoters(path: Path) -> list[Locus]:
+def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     """Read start sites in file order with the file's contig names, and log the rules that were used.
 
-    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga` or `.fps`; `.bed`; or `.gff3`,
-    `.gff` or `.gtf` (see `read_annotation`). BED files of 8 to 11 columns follow EPDnew's rule; others use
-    the intervals' 5' ends.
+    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga` or `.fps`; `.bed`; `.gff3`, `.gff`
+    or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to 11 columns follow
+    EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
+
+    With `unstranded`, a line of a BED file without a strand has a start site on both; otherwise it is a
+    `DataError`.
     """
     path = Path(path)
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
-    if suffix not in {".bed", *_PARSERS, *_ANNOTATIONS}:
-        raise DataError(f"{path}: unknown suffix; promoters need .sga, .fps, .bed, .gff3 or .gtf (or .gz)")
+    found: Iterable[tuple[int, _StartSite]]
     if suffix in _ANNOTATIONS:
         found = read_annotation(path)
     elif suffix == ".bed":
-        found = parse_lines(path, _parse_bed, ((number, row) for number, *row in read_bed(path)))
-    else:
+        found = _bed_sites(path, unstranded)
+    elif suffix == ".tsv":
+        found = _table_sites(path)
+    elif suffix in _PARSERS:
         found = parse_lines(path, _PARSERS[suffix], read_lines(path))
+    else:
+        raise DataError(
+            f"{path}: unknown suffix; start sites need .sga, .fps, .bed, .gff3, .gtf or .tsv (or .gz)"
+        )
     rules: Counter[str] = Counter()
     loci = _collect(path, found, rules)
     if not loci:
@@ -102,17 +108,39 @@ def _parse_sga(line: str) -> _StartSite | None:
     return Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN
 
 
-def _parse_bed(row: list[Any]) -> _StartSite:
-    fields, start, end = row
-    contig, _first, _last, name, _score, sense, *rest = split_columns("\t".join(fields), 6)
-    rule = _INTERVAL
-    if 2 <= len(rest) < 6 and end - start > 1:
-        thick_start, thick_end = position(rest[0]), position(rest[1])
-        if not start <= thick_start < thick_end <= end:
-            raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
-        start, end, rule = thick_start, thick_end, _THICK
-    own = strand(sense)
-    return Locus(contig, start if own == "+" else end - 1, own, name), rule
+def thick_part(start: int, end: int, thick_start: int, thick_end: int) -> tuple[int, int]:
+    """Return the part of an interval that begins (on "-": ends) at the start site: the thick part.
+
+    It is the interval if the thick part is empty, or if the interval is a single base. `ValueError`: the
+    thick part is not inside the interval.
+    """
+    if thick_start == thick_end or end - start == 1:
+        return start, end
+    if not start <= thick_start < thick_end <= end:
+        raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
+    return thick_start, thick_end
+
+
+def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, _StartSite]]:
+    """Yield line and start site; two for a line without a strand, if that is allowed (`unstranded`)."""
+
+    def parse(row: list[Any]) -> list[_StartSite]:
+        fields, start, end = row
+        columns = split_columns("\t".join(fields), 3 if unstranded else 6)
+        sense = strand_column(fields)
+        strands = tuple(OPPOSITE) if unstranded and sense in ("", ".") else (strand(sense),)
+        part, rule = (start, end), _INTERVAL
+        if 8 <= len(columns) < 12:
+            part = thick_part(start, end, position(columns[6]), position(columns[7].strip()))
+            rule = _INTERVAL if part == (start, end) else _THICK
+        name = columns[3] if len(columns) > 3 else f"{columns[0]}:{start}-{end}"
+        return [
+            (Locus(columns[0], part[0] if own == "+" else part[1] - 1, own, name), rule) for own in strands
+        ]
+
+    lines = ((number, row) for number, *row in read_bed(path))
+    for number, sites in parse_lines(path, parse, lines):
+        yield from ((number, found) for found in sites)
 
 
 def _parse_fps(line: str) -> _StartSite | None:
@@ -194,11 +222,15 @@ def write_loci(path: Path, loci: Iterable[Locus]) -> None:
 
 def read_loci(path: Path) -> list[Locus]:
     """Read a file of `write_loci`."""
-    lines = read_lines(Path(path))
+    return _collect(path, _table_sites(Path(path)), Counter())
+
+
+def _table_sites(path: Path) -> Iterator[tuple[int, _StartSite]]:
+    lines = read_lines(path)
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != COLUMNS:
         raise DataError(f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)")
-    return _collect(path, parse_lines(path, _parse_locus, lines), Counter())
+    yield from parse_lines(path, _parse_locus, lines)
 
 
 def _parse_locus(line: str) -> _StartSite:
@@ -256,6 +288,8 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
     `Assembly.match` does; a locus without a match is unmapped. Blocks that extend beyond their chain's stated
     ends, or chains beyond their contig, are a `DataError`.
     """
+    from liftover import ChainFile  # slow to import
+
     with scratch_directory() as directory:
         # The checked copy is read, because the reader accepts any numbers and truncated files.
         copy = directory / "checked.chain"

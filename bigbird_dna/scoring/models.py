@@ -203,7 +203,8 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         reference, aliases
             FASTA of the variants, plain or bgzip; alternative contig names, as for `predict_regions`.
         sites
-            Regions (see `predict_regions`) whose first base in transcription order is a TSS.
+            Regions (see `predict_regions`) whose first base in transcription order is a TSS; or a file of
+            start sites (docs/files/promoters.md), such as EPDnew's.
         stride
             Distance in bp between the tested sites if `sites` is not given.
         max_n
@@ -226,7 +227,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         check_fraction("max_n", max_n)
         predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
         with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
-            chosen = None if sites is None else tss_sites(read_regions(sites, genome)[0], genome, sites)
+            chosen = None if sites is None else tss_sites(sites, genome)
             kind = SiteEffects(self.settings.upstream, self.settings.downstream, int(stride), chosen)
             table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
         largest = [effect.largest for effect in effects]

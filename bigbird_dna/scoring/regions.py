@@ -17,8 +17,9 @@ from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.given_sequences import is_pandas
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent
+from bigbird_dna.genome.promoters import read_promoters, thick_part
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import OPPOSITE, Strand
+from bigbird_dna.genome.sequence import OPPOSITE, Locus, Strand
 from bigbird_dna.genome.variants import VcfRecord, open_vcf, same_assembly
 from bigbird_dna.scoring.variant_effects import ScoredRecord
 from bigbird_dna.scoring.variant_sites import TssSites
@@ -195,22 +196,44 @@ def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "p
     return regions, given.index if isinstance(given, pd.DataFrame) else pd.RangeIndex(len(regions))
 
 
-def tss_sites(regions: Iterable[Region], reference: Reference, where: object) -> TssSites:
-    """Return the first base of each region in transcription order, by contig (both strands if unstranded).
+def tss_sites(given: Regions, reference: Reference) -> TssSites:
+    """Return the TSS positions of a file (see `read_promoters`), or of a table or list of regions, by contig.
 
-    Regions outside the reference are skipped, and their number is logged.
+    The TSS of a region is its first base in transcription order, as in a BED file: with the columns
+    `thickStart` and `thickEnd`, and without `blockCount`, that of its thick part. A region without a strand
+    has a TSS on both. Positions outside the reference are skipped, and their number is logged. `DataError` if
+    the reference has none of the contigs.
     """
+    if isinstance(given, str | os.PathLike):
+        where = os.fspath(given)
+        loci: Iterable[Locus] = read_promoters(_path(given, "sites"), unstranded=True)
+    else:
+        where, loci = "sites", _given_sites(given)
+    fit = Fit(where, reference)
     sites: dict[str, list[tuple[int, Strand]]] = defaultdict(list)
-    absent: dict[str, Counter[str]] = {UNKNOWN: Counter(), BEYOND: Counter()}
-    for region in regions:
-        if region.fault:
-            absent[region.fault][region.contig] += 1
-            continue
-        for strand in OPPOSITE if region.strand is None else (region.strand,):
-            sites[region.contig].append((region.start if strand == "+" else region.end - 1, strand))
-    path = os.fspath(where) if isinstance(where, str | os.PathLike) else "sites"
-    warn_of_absent(path, "sites", reference.path, absent[UNKNOWN], absent[BEYOND])
+    unknown: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
+    for locus in loci:
+        contig = fit.find(locus.contig)
+        if contig is None:
+            unknown[locus.contig] += 1
+        elif locus.position >= reference.contigs[contig]:
+            beyond[contig] += 1
+        else:
+            sites[contig].append((locus.position, locus.strand))
+    fit.check()
+    warn_of_absent(where, "sites", reference.path, unknown, beyond)
     return TssSites(sites)
+
+
+def _given_sites(given: Any) -> Iterator[Locus]:
+    for where, contig, start, end, strand, name in _region_rows(given, "sites", thick=True):
+        if not 0 <= start < end:
+            raise DataError(
+                f"{where}: invalid region: needs 0 <= start < end, found start {start}, end {end}"
+            )
+        for own in OPPOSITE if strand is None else (strand,):
+            yield Locus(contig, start if own == "+" else end - 1, own, name)
 
 
 @contextmanager
@@ -258,14 +281,25 @@ def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRe
     return VcfRecord(0, contig, place - 1, ref, alts, (contig, str(place), ".", ref, alt, ".", ".", "."), "")
 
 
-def _region_rows(given: Any) -> Iterator[Row]:
-    for where, row in _table_rows(given, "regions", ("contig", "start", "end"), ("strand", "name")):
-        if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 5:
+def _region_rows(given: Any, what: str = "regions", thick: bool = False) -> Iterator[Row]:
+    """Yield the regions of a list or table; with `thick`, the thick part of rows of a table that have one."""
+    further = ["strand", "name"]
+    # In BED12, which has blocks, the thick part is the coding part of a transcript.
+    if thick and is_pandas(given, "DataFrame") and "blockcount" not in {str(c).lower() for c in given}:
+        further += ["thickstart", "thickend"]
+    for where, row in _table_rows(given, what, ("contig", "start", "end"), further):
+        if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 3 + len(further):
             raise UsageError(f"{where}: expected (contig, start, end[, strand]), found {_shown(row)}")
-        contig, start, end, strand, label = [*row, None, None][:5]
+        contig, start, end, strand, label, *part = [*row, None, None, None, None][:7]
         if not isinstance(contig, str):
             raise UsageError(f"{where}: contig must be a string, found {_shown(contig)}")
         ends = _whole(where, "start", start), _whole(where, "end", end)
+        if not any(value is None or is_pandas(value, "NAType") or value != value for value in part):
+            thick_ends = _whole(where, "thickStart", part[0]), _whole(where, "thickEnd", part[1])
+            try:
+                ends = thick_part(*ends, *thick_ends)
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from None
         yield where, contig, *ends, _strand(where, strand), label if isinstance(label, str) else ""
 
 

@@ -42,7 +42,7 @@ from bigbird_dna.scoring.masked_likelihood import (
     likelihood_effects,
     masked_log_likelihoods,
 )
-from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
+from bigbird_dna.scoring.regions import Fit, tss_sites
 from bigbird_dna.scoring.scorer import (
     InputCheck,
     Job,
@@ -138,9 +138,9 @@ def score_variants(
         Sample of the VCF whose phased variants, at most 10 bp apart on the same haplotypes, are scored
         together (`scoring.haplotypes`). None: records are independent.
     stride, sites
-        Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a BED
-        file of the positions to test, each the first base of its line on its strand. The position with the
-        largest change is written.
+        Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a
+        file of the positions to test, as for `prepare_promoters` (docs/files/promoters.md), in which lines of
+        BED may lack a strand. The position with the largest change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
     calibrated, prior
@@ -260,7 +260,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         if self.sites is not None:
             path = Path(self.sites)
             own = {"--tss": path}
-            sites = tss_sites(each_region(bed_rows(path, wrong=DataError), reference, path), reference, path)
+            sites = tss_sites(path, reference)
             if not sites:
                 raise DataError(f"{path}: none of the sites is on {reference.path}")
         kind = SiteEffects(model.settings.upstream, model.settings.downstream, stride, sites)

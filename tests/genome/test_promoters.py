@@ -62,7 +62,10 @@ def as_bed(loci):
 
 @given(loci=loci_lists, packed=st.booleans(), newline=st.sampled_from(["\n", "\r\n"]))
 def test_the_three_formats_say_the_same(tmp_path, loci, packed, newline):
-    for suffix, write in ((".sga", as_sga), (".bed", as_bed), (".fps", as_fps)):
+    def with_spaces(loci):
+        return as_bed(loci).replace("\t", " ")
+
+    for suffix, write in ((".sga", as_sga), (".bed", as_bed), (".bed", with_spaces), (".fps", as_fps)):
         content = write(loci).replace("\n", newline).encode()
         path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), content, packed)
         assert read_promoters(path) == loci
@@ -143,6 +146,7 @@ def same(contig, contigs):
     return contig if contig in contigs else None
 
 
+@settings(deadline=None)  # the first call imports liftover
 @given(blocks, st.integers(0, 100), st.integers(0, 100), st.sampled_from("+-"), st.booleans())
 def test_every_base_goes_where_the_chain_says(
     tmp_path, blocks, source_start, target_start, direction, packed
@@ -171,7 +175,7 @@ def test_two_counterparts_or_none_and_other_names_of_contigs(tmp_path):
         lift([loci[2]], path, same)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_place_outside_its_contig_comes_out(tmp_path, data):
     text = GOOD + GOOD.replace(" 1\n", " 2\n").replace("10 40", "100 130")
@@ -214,7 +218,7 @@ def test_human_promoters_lift_to_grch37_and_have_the_sequence_that_epd_publishes
 
 
 def test_real_promoters_and_annotations_of_yeast(shared_data):
-    """Ensembl's genes start where their transcripts do; Xu's are 5,171 transcripts.
+    """12 of Ensembl's 7,036 genes are pseudogenes; Xu's are 5,171 transcripts.
 
     Open reading frames cover about 73 % of the genome of 12.2 Mb.
     """
@@ -227,7 +231,7 @@ def test_real_promoters_and_annotations_of_yeast(shared_data):
     assert {x.contig for x in placed.loci} == set(contigs)
     annotation = home / "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
     genes = read_promoters(annotation)
-    assert len(genes) == 7_036 and Locus("IV", 1801, "+", "YDL248W_mRNA") in genes
+    assert len(genes) == 7_024 and Locus("IV", 1801, "+", "YDL248W_mRNA") in genes
     assert len(read_promoters(home / "Xu_2009_ORF-Ts_V64.gff3.gz")) == 5_171
     found = covered(annotation)
     assert len(found) == 17 and {1801, 2952} <= found["IV"] and 2953 not in found["IV"]
@@ -297,8 +301,9 @@ def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_pat
         for start, kind in ((100, "CDS"), (300, "tRNA"), (500, "rRNA"))
     )
     path.write_text(rows + "###\n##FASTA\n>NC_1.1\nACGT\n")
-    assert read_promoters(path) == [Locus("NC_1.1", start, "+", f"gene-{start}") for start in (100, 300, 500)]
-    message(capsys.readouterr().err, "gene", "(3)")
+    expected = [(100, "gene-100"), (300, "tRNA-300"), (500, "rRNA-500")]
+    assert read_promoters(path) == [Locus("NC_1.1", start, "+", name) for start, name in expected]
+    message(capsys.readouterr().err, "each gene without a transcript (1)", "each tRNA (1)", "each rRNA (1)")
     # What is made from a transcript starts none, here before its parent.
     rows = gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p") + gff("gene", "c", 5, 90, "+", "ID=g")
     path.write_text(rows + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g"))

@@ -14,6 +14,7 @@ from Bio.SeqRecord import SeqRecord
 import bigbird_dna
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.explanation.explain import explain
+from bigbird_dna.genome.promoters import read_promoters
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
@@ -399,9 +400,93 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
     assert run(*words).code == 0
     wide = pd.read_csv(output, sep="\t", skiprows=3)
     assert (close["delta"].abs() >= wide["delta"].abs() - 1e-9)[:4].all()
-    for text, named in (("q\t290\t310\n", "(q)"), ("a\t290\t310\tx\t0\tx\n", "line 1"), ("a\t1\t2000\n", "")):
+    for text, named in (
+        ("q\t290\t310\n", "(q)"),
+        ("a\t290\t310\tx\t0\tx\n", "line 1"),
+        ("a\t1990\t2000\n", ""),
+        ("a\t401\t461\tx\t900\t+\t470\t481\n", "470-481"),
+    ):
         (tmp_path / "sites.bed").write_text(text)
         refused(run(*words, "--tss", tmp_path / "sites.bed"), 1, "sites.bed", named, after_log=True)
+
+
+# EPDnew's BED: 60 bp from 49 bp before the TSS to 10 bp after it, of which the thick part begins at the TSS.
+EPD_FORWARD, EPD_REVERSE = "a 401 461 x_1 900 + 450 461\n", "a 440 500 x_2 900 - 440 451\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("epd.bed", EPD_FORWARD.replace(" ", "\t"), (451, "+")),
+        ("epd.bed", EPD_FORWARD, (451, "+")),
+        ("epd.bed", EPD_REVERSE.replace(" ", "\t"), (451, "-")),
+        ("epd.bed", EPD_REVERSE, (451, "-")),
+        ("empty_part.bed", "a\t450\t460\tx\t900\t+\t450\t450\n", (451, "+")),
+        ("empty_part.bed", "a\t440\t451\tx\t900\t-\t0\t0\n", (451, "-")),
+        ("coding_part.bed", "a\t450\t460\tx\t0\t+\t455\t460\t0\t1\t10,\t0,\n", (451, "+")),
+        ("six.bed", "a 440 451 x 900 -\n", (451, "-")),
+        ("epd.sga", "a\tTSS\t451\t-\t1\tx_1\n", (451, "-")),
+        ("prepared.tsv", "contig\tposition\tstrand\tname\na\t450\t+\tx\n", (451, "+")),
+    ],
+)
+def test_tss_files_mean_what_they_mean_to_prepare_promoters(
+    promoter: Any,
+    genome: Path,
+    sequence: str,
+    tmp_path: Path,
+    name: str,
+    text: str,
+    expected: tuple[int, str],
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    variant = f"a:452:{sequence[451]}:{other(sequence[451])}"
+    found = promoter.variant_effects(variant, genome, sites=path)
+    assert [*zip(found["site"], found["strand"], strict=True)] == [expected]
+    assert [(x.position + 1, x.strand) for x in read_promoters(path)] == [expected]
+
+
+def test_columns_of_bed_may_be_separated_by_spaces(model: Any, genome: Path, tmp_path: Path) -> None:
+    text = "a 300 320 x 0 -\na  100 160   y 5 + 9\n"
+    (tmp_path / "spaces.bed").write_text(text)
+    (tmp_path / "tabs.bed").write_text("a\t300\t320\tx\t0\t-\na\t100\t160\ty\t5\t+\t9\n")
+    spaces, tabs = (model.predict_regions(tmp_path / name, genome) for name in ("spaces.bed", "tabs.bed"))
+    pd.testing.assert_frame_equal(spaces, tabs)
+    if model.task == "promoter":
+        assert spaces["strand"].tolist() == ["-", "+"]
+
+
+def test_a_table_with_thick_parts_is_read_like_its_bed_file(
+    promoter: Any, genome: Path, sequence: str
+) -> None:
+    """The columns of bioframe's schemas."""
+    variant = f"a:452:{sequence[451]}:{other(sequence[451])}"
+    table = pd.DataFrame(
+        [("a", 401, 461, "+", 450, 461)],
+        columns=["chrom", "start", "end", "strand", "thickStart", "thickEnd"],
+    )
+    for given, site in (
+        (table, 451),
+        (table.assign(thickStart=451, thickEnd=451, start=450), 451),
+        (table.assign(blockCount=1, start=450), 451),
+        (table.assign(thickStart=pd.NA, start=450), 451),
+    ):
+        assert promoter.variant_effects(variant, genome, sites=given)["site"].tolist() == [site]
+    with fails(UsageError, "470-480"):
+        promoter.variant_effects(variant, genome, sites=table.assign(thickStart=470, thickEnd=480))
+
+
+def test_score_variants_finds_epd_s_start_sites(run: Run, home: Path, sequence: str, tmp_path: Path) -> None:
+    bed, vcf, output = tmp_path / "epd.bed", tmp_path / "x.vcf", tmp_path / "x.tsv"
+    bed.write_text(EPD_FORWARD)
+    record = f"a\t452\t.\t{sequence[451]}\t{other(sequence[451])}\t.\t.\t.\n"
+    vcf.write_text("##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + record)
+    words = ("score-variants", home / "promoter", vcf, "--reference", home / "genome.fa.gz", "-o", output)
+    result = run(*words, "--tss", bed)
+    assert result.code == 0
+    message(result.err, "thick part (EPD's BED) (1)")
+    found = pd.read_csv(output, sep="\t", skiprows=3)
+    assert found[["site", "strand"]].to_numpy().tolist() == [[451, "+"]]
 
 
 # Sequences that a Python user gives to `predict` and `embed`: each trap is a sentence or a right answer
