@@ -177,7 +177,7 @@ def _known_labels(texts: Sequence[str]) -> list[str]:
 
 def _counted(texts: Counter[str]) -> str:
     """List texts with their counts, the most frequent first."""
-    listed = [f"{quoted(text)}: {count:,}" for text, count in texts.most_common(3)]
+    listed = [f"{quoted(text) if text else 'empty'}: {count:,}" for text, count in texts.most_common(3)]
     return ", ".join(listed) + (", …" if len(texts) > 3 else "")
 
 
@@ -271,7 +271,7 @@ def _cells(
 def _label_text(cell: object, where: str) -> str:
     if isinstance(cell, list | tuple | dict | bytes):
         raise DataError(f"{where}: label {quoted(str(cell))} is not text, a number or true or false")
-    return str(cell).strip()
+    return "" if cell is None or cell != cell else str(cell).strip()
 
 
 def _split_of(path: Path) -> Split | None:
