@@ -180,7 +180,7 @@ def test_whole_numbers_that_pandas_made_floats_are_classes(tmp_path: Path, name:
 
 
 def test_text_that_is_a_class_in_its_column(tmp_path: Path) -> None:
-    strands = read_labeled_sequences([table(tmp_path / "x.csv", label=["."] + cycle("+", "-")[1:])])
+    strands = read_labeled_sequences([table(tmp_path / "x.csv", label=[".", *cycle("+", "-")[1:]])])
     assert (strands.labels.outputs, strands.unlabeled) == (("+", "-"), 1)
     kinds = read_labeled_sequences([table(tmp_path / "y.csv", label=cycle("none", "promoter"))])
     assert (kinds.labels.outputs, kinds.unlabeled) == (("none", "promoter"), 0)
