@@ -214,19 +214,57 @@ def stream_sequences(
     A table needs no labels; its rows have the name in the column `name`, or "row_1" and so on, and names may
     repeat. `stream` is an open FASTA file, which `path` names in errors. `DataError` names the record or row.
     """
+    for name, text, where in _stream(path, columns, stream, strict=True):
+        _check_length(text, where)
+        yield name, clean_bytes(check_letters(text, where)).decode("ascii")
+
+
+class CheckedSequence(NamedTuple):
+    """A sequence in A C G T N; or an empty one, with a note and a sentence why it is not DNA."""
+
+    name: str
+    text: str
+    note: str = ""  # `EMPTY` or `INVALID_LETTER`
+    fault: str = ""
+
+
+EMPTY, INVALID_LETTER = "empty", "invalid_letter"
+
+
+def stream_checked_sequences(
+    path: Path, columns: TableColumns = COLUMNS, stream: IO[bytes] | None = None
+) -> Iterator[CheckedSequence]:
+    """Yield the sequences of `stream_sequences`, also empty ones and those with other letters than DNA's."""
+    for name, text, where in _stream(path, columns, stream, strict=False):
+        if not text:
+            yield CheckedSequence(name, "", EMPTY, f"{where}: the sequence is empty")
+            continue
+        _check_length(text, where)
+        try:
+            letters = check_letters(text, where)
+        except DataError as error:
+            yield CheckedSequence(name, "", INVALID_LETTER, str(error))
+        else:
+            yield CheckedSequence(name, clean_bytes(letters).decode("ascii"))
+
+
+def _stream(
+    path: Path, columns: TableColumns, stream: IO[bytes] | None, *, strict: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, text and place of each sequence; if not `strict`, FASTA records may have any letters or
+    none, and tables missing sequences."""
     if stream is None and is_table(path.name):
         header, rows = _rows(path, columns.sequence)
         number, used = 0, columns._replace(labels=(), split="")  # of which no table has a column
-        for number, (where, text, _, _, name) in enumerate(_cells(path, header, rows, used), start=1):
-            _check_length(text, where)
-            known_as = check_name(name, "the name", where) or f"row_{number}"
-            yield known_as, clean_bytes(check_letters(text, where)).decode("ascii")
+        cells = _cells(path, header, rows, used, strict=strict)
+        for number, (where, text, _, _, name) in enumerate(cells, start=1):
+            yield check_name(name, "the name", where) or f"row_{number}", text, where
         if not number:
             raise DataError(f"{path}: the table contains no rows")
         return
     with open_bytes(path) if stream is None else nullcontext(stream) as source:
-        for name, letters in whole_records(path, source):
-            yield name, clean_bytes(letters).decode("ascii")
+        for name, letters in whole_records(path, source, strict=strict):
+            yield name, letters.decode("latin-1"), f"{path}: record {name!r}"
 
 
 def _check_length(text: str, where: str) -> None:
@@ -245,9 +283,17 @@ def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, .
 
 
 def _cells(
-    path: Path, header: list[str], rows: Iterator[Sequence[object]], columns: TableColumns
+    path: Path,
+    header: list[str],
+    rows: Iterator[Sequence[object]],
+    columns: TableColumns,
+    *,
+    strict: bool = True,
 ) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
-    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none."""
+    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none.
+
+    A missing sequence is an error, or if not `strict` empty.
+    """
     options = {columns.sequence: "--sequence-column", **dict.fromkeys(columns.labels, "--label-column")}
     for column, option in options.items():
         if column not in header:
@@ -258,6 +304,8 @@ def _cells(
     for number, row in enumerate(rows, start=1):
         where = f"{path}: row {number:,}"
         text, split, name = (None if place is None else row[place] for place in places)
+        if not strict and (text is None or text != text):
+            text = ""
         if not isinstance(text, str):
             raise DataError(f"{where}: {quoted(str(text))} is not a sequence")
         if split is not None and str(split).lower() not in _SPLITS:
