@@ -265,7 +265,7 @@ class _Parser:
                 position += 1
             elif self.header is not None:
                 position = self._read_header(block, position)
-                if self.header is None and not self.strict:
+                if self.at_line_start and not self.strict:
                     yield self.name, b""
             else:
                 cut = block.find(b"\n>", position)

@@ -81,6 +81,7 @@ class LabeledTable(NamedTuple):
     positives: Records
     negatives: Records
     splits: Mapping[str, Split] | None
+    unlabeled: int = 0  # rows that were left out, because they have no label
 
 
 COLUMNS = TableColumns()
@@ -97,7 +98,7 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
         if not part.sequences:
             raise DataError(f"{paths[0]}: no sequence has label {label}")
     positives.ambiguous = table.records.ambiguous
-    return LabeledTable(positives, negatives, table.splits)
+    return LabeledTable(positives, negatives, table.splits, table.unlabeled)
 
 
 def class_of(label: str, where: str) -> bool:
