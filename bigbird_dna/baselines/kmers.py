@@ -90,7 +90,7 @@ class KmerTracks:
 
     By default, outputs are the log-odds of tracks; `loss` sets another kind of labels. The penalty of each
     output (of all classes together) is the one of `TRACK_PENALTIES` with the lowest loss on validation
-    windows (the strongest, if a track has no positives there).
+    windows (the strongest, if a track has no positives there). NaN are missing labels.
     """
 
     def __init__(self, loss: LabelLoss = LabelLoss()) -> None:  # noqa: B008 - immutable
@@ -114,15 +114,15 @@ class KmerTracks:
         weight = torch.zeros(features.shape[1], tracks)
         bias = torch.zeros(tracks)
         if kind != "regression":
-            bias = torch.logit(labels.mean(0).clamp(1e-6, 1 - 1e-6))
+            bias = torch.logit(labels.nanmean(0).clamp(1e-6, 1 - 1e-6))
         best = torch.full((tracks,), torch.inf)
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
         for penalty in TRACK_PENALTIES:  # strongest first; each fit is initialized with the previous one
             weight, bias = _fitted_tracks(features, labels, weight, bias, penalty, self.loss)
-            loss = self.loss.terms(held_out @ weight + bias, valid).mean(0).expand(tracks)
+            loss = (self.loss.terms(held_out @ weight + bias, valid) * _scales(valid)).mean(0).expand(tracks)
             if kind == "multilabel":
-                loss = torch.where(valid.sum(0) > 0, loss, torch.inf)
+                loss = torch.where(valid.nansum(0) > 0, loss, torch.inf)
             better = loss < best
             if penalty == TRACK_PENALTIES[0]:
                 better |= torch.isinf(loss)
@@ -154,15 +154,26 @@ def _fitted_tracks(
         [weight, bias], max_iter=ITERATIONS, history_size=8, line_search_fn="strong_wolfe"
     )
 
+    scales = _scales(y)
+
     def loss() -> Tensor:
         optimizer.zero_grad()
-        fit = losses.terms(x @ weight + bias, y).sum() / len(x)
+        fit = (losses.terms(x @ weight + bias, y) * scales).sum() / len(x)
         total = fit + penalty / 2 * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weight.detach(), bias.detach()
+
+
+def _scales(labels: Tensor) -> Tensor:
+    """Factors (1, T) that make a mean over N rows, with 0 for missing labels, one over the known labels; all
+    1 of several classes, whose losses are (N, 1)."""
+    known = labels.isfinite().sum(0, keepdim=True)
+    if bool((known == len(labels)).all()):
+        return torch.ones(1, 1)
+    return len(labels) / known.clamp_min(1)
 
 
 class Probe(NamedTuple):

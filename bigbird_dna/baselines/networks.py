@@ -99,7 +99,7 @@ class DrawnTexts(TextWindows):
         super().__init__(sequences, labels)
         self.draws, self.both_strands = draws, both_strands
         everything = self.labels(np.arange(self.shape[0]))
-        self.shares = np.asarray(everything.mean(axis=0) if shares is None else shares, np.float64)
+        self.shares = np.asarray(np.nanmean(everything, axis=0) if shares is None else shares, np.float64)
 
     def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[Any]]:
         rows, cuts = self.draws.at(step, first, count)
@@ -269,7 +269,7 @@ class NetworkObjective(Objective):
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": float(len(batch["labels"]))}
+        return {"windows": self.settings.loss.count(batch["labels"])}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         logits = network(batch["codes"]).float()

@@ -118,7 +118,7 @@ def score_sequences(
 
     Table columns: #name, for several classes the most probable class, note, and then the score (probability)
     of a binary label, or one column per class or label. A sequence that cannot be scored has NA, and a note
-    with the reason: other_length or too_many_n.
+    with the reason: other_length, too_many_n, empty, or invalid_letter (not DNA).
 
     Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv
     """

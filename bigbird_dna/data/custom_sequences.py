@@ -96,6 +96,7 @@ class SequenceFiles(NamedTuple):
     splits: Mapping[str, Split] | None
     where: str  # names the splits in errors
     sources: dict[str, Path]
+    unlabeled: int = 0  # rows of the tables that were left out, because they have no label
 
 
 def read_given(
@@ -110,7 +111,8 @@ def read_given(
     if are_tables(data, negatives, splits):
         table = read_labeled_tables(data, columns)
         where = groups if table.splits is None else f"{positives}: by the table"
-        return SequenceFiles([table.positives, table.negatives], table.splits, where, sources)
+        files = [table.positives, table.negatives]
+        return SequenceFiles(files, table.splits, where, sources, table.unlabeled)
     given = [path for path in (positives, negatives) if path is not None]
     if splits is not None:  # a table refers to names, so they must be unique
         files = [read_records(path) for path in given]
@@ -157,7 +159,7 @@ def prepare_sequences(
     both classes, different lengths, or an empty split.
     """
     options = options or SequenceOptions()
-    files, table, where, sources = read_given(data, negatives, splits, columns)
+    files, table, where, sources, unlabeled = read_given(data, negatives, splits, columns)
     sets = options.sets(len(files) > 1)
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
     if options.length is not None:
@@ -180,6 +182,7 @@ def prepare_sequences(
         "promoters": int(positive.sum()),
         "negatives": int((~positive).sum()),
         "sequence holds too many N": len(left_out),
+        "rows without a label": unlabeled,
         "groups of similar sequences": int(groups.max()) + 1,
         "held-out sequences like a training one": like_training(groups, chosen),
         "window": {"upstream": upstream, "downstream": length - upstream},

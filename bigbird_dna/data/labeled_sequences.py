@@ -28,6 +28,7 @@ from bigbird_dna.genome.sequence_tables import (
     TableColumns,
     class_of,
     read_tables,
+    with_known_labels,
 )
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.splits import Split
@@ -45,7 +46,8 @@ class Labels(NamedTuple):
 
     kind: LabelKind
     outputs: tuple[str, ...]  # names of the classes of `multiclass`, otherwise of the labels
-    values: Floats  # (N, T); of `multiclass`, 1 for the class and 0 for all others
+    # (N, T); of `multiclass`, 1 for the class and 0 for all others; NaN: missing, only with several labels
+    values: Floats
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
@@ -68,6 +70,7 @@ class LabeledSequences:
     labels: Labels
     splits: npt.NDArray[np.str_]  # (N,)
     groups: npt.NDArray[np.int64]  # (N,) number of the group of similar sequences
+    unlabeled: int = 0  # rows of the tables that were left out, because they have no label
 
     def rows(self, *splits: Split) -> npt.NDArray[np.intp]:
         """Return the numbers of the sequences of some splits."""
@@ -118,7 +121,7 @@ def read_labeled_sequences(
     specify each record's split; a missing validation split is taken from the training sequences. `UsageError`
     for files that do not belong together. `DataError` for labels of another kind, and for an empty split.
     """
-    table = read_labeled_files(data, negatives, splits, columns)
+    table = read_labeled_files(data, negatives, splits, columns, task)
     where = f"{data[0]}: by {'groups of similar sequences' if table.splits is None else 'the given splits'}"
     labels, sequences = parse_labels(table, task), table.records.sequences
     kept = np.array([fraction_n(text) <= MAX_N for text in sequences.values()], bool)
@@ -137,7 +140,7 @@ def read_labeled_sequences(
         used = {*names}
         given = {name: split for name, split in table.splits.items() if name in used}
         chosen = with_validation(look_up(names, given, where), groups, labels.classes, seed)
-    found = LabeledSequences(names, texts, labels, np.array(chosen), groups)
+    found = LabeledSequences(names, texts, labels, np.array(chosen), groups, table.unlabeled)
     _check(found, where)
     return found
 
@@ -147,14 +150,16 @@ def read_labeled_files(
     negatives: Path | None = None,
     splits: Path | None = None,
     columns: TableColumns = COLUMNS,
+    task: LabelKind | None = None,
 ) -> SequenceTable:
     """Read tables (`read_tables`), or FASTA files of positives and `negatives` as the rows of a table.
 
-    `splits` is a table of splits of FASTA records. `UsageError` for files that do not belong together,
-    `DataError` for a FASTA file without negatives.
+    Rows without a label are left out, and further missing labels are "" (`with_known_labels`). `splits` is a
+    table of splits of FASTA records. `UsageError` for files that do not belong together, `DataError` for a
+    FASTA file without negatives.
     """
     if are_tables(data, negatives, splits):
-        return read_tables(data, columns)
+        return with_known_labels(read_tables(data, columns), task)
     if negatives is None:
         raise DataError(f"{data[0]}: FASTA records have no labels; give the negatives too, or a table")
     given = read_given(data, negatives, splits, columns)
@@ -173,7 +178,8 @@ def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constan
     column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
     it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
     `regression`. Columns with the same label in all rows are left out, unless `constant`. `DataError` names
-    the row of a label of another kind; it is also raised if all columns are left out.
+    the row of a label of another kind, of -1 among such whole numbers, which may be a missing label, and of a
+    number with a decimal comma; it is also raised if all columns are left out.
     """
     kind = task or _infer(table)
     if kind in ("binary", "multiclass") and len(table.columns) > 1:
@@ -188,17 +194,36 @@ def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constan
 
 
 def _infer(table: SequenceTable) -> LabelKind:
-    values = [*map(set, zip(*table.labels, strict=True))]
+    values = [{*column} - {""} for column in zip(*table.labels, strict=True)]
     if all(value.lower() in CLASSES for column in values for value in column):
         return "binary" if len(values) == 1 else "multilabel"
     if len(values) > 1:
         return "regression"
     (texts,) = values
-    whole = sorted(-1 if (number := whole_number(text)) is None else number for text in texts)
-    are_classes = whole[0] in (0, 1) and whole == [*range(whole[0], whole[0] + len(whole))]
-    if len(texts) == 2 or (are_classes and len(whole) <= _LIKELY_CLASSES):
+    if "-1" in texts and (texts == {"-1", "0"} or (len(texts) > 2 and _are_classes(texts - {"-1"}))):
+        raise DataError(
+            f"{table.where(table.labels.index(('-1',)))}: label '-1' among labels from 0: leave the cell "
+            "empty if the label is unknown; if -1 is a class or a number, give --task multiclass or "
+            "--task regression"
+        )
+    if len(texts) == 2 or _are_classes(texts):
         return "multiclass"
+    for number, (text,) in enumerate(table.labels):
+        if "," in text and decimal(text) is None and decimal(text.replace(",", ".")) is not None:
+            raise DataError(
+                f"{table.where(number)}: label {quoted(text)} has a decimal comma; write numbers with a point"
+            )
     return "multiclass" if any(decimal(text) is None for text in texts) else "regression"
+
+
+def _are_classes(texts: set[str]) -> bool:
+    """Whether labels are all whole numbers from 0 or 1 up to at most 100."""
+    whole = sorted(-1 if (number := whole_number(text)) is None else number for text in texts)
+    return (
+        whole[0] in (0, 1)
+        and whole == [*range(whole[0], whole[0] + len(whole))]
+        and len(whole) <= _LIKELY_CLASSES
+    )
 
 
 def _classes(table: SequenceTable) -> Labels:
@@ -209,17 +234,24 @@ def _classes(table: SequenceTable) -> Labels:
             f"{table.firsts[0]}: task multiclass needs 2 to {MOST_CLASSES:,} classes; column "
             f"{table.columns[0]!r} has {len(names):,}"
         )
-    if "" in names:
-        raise DataError(f"{table.where(texts.index(''))}: label '' is empty")
     numbers = {name: number for number, name in enumerate(names)}
     rows = np.array([numbers[text] for text in texts])
     return Labels("multiclass", tuple(names), np.eye(len(names), dtype=np.float32)[rows])
+
+
+def different(values: Floats) -> npt.NDArray[np.bool_]:
+    """Return which columns (T,) of labels (N, T) have different ones; NaN are missing."""
+    known = ~np.isnan(values)
+    lowest = np.where(known, values, np.inf).min(axis=0)
+    return np.asarray(np.where(known, values, -np.inf).max(axis=0) > lowest)
 
 
 def _numbers(table: SequenceTable, kind: LabelKind, constant: bool) -> Labels:
     """Return labels of 0 and 1, or numbers; columns with the same label in all rows only if `constant`."""
 
     def read(text: str, number: int, column: str) -> float:
+        if not text:
+            return np.nan
         if kind != "regression":
             return float(class_of(text, table.where(number)))
         value = decimal(text)
@@ -234,13 +266,13 @@ def _numbers(table: SequenceTable, kind: LabelKind, constant: bool) -> Labels:
         for number, labels in enumerate(table.labels)
     ]
     values = np.array(rows, np.float32)
-    varied = (np.ptp(values, axis=0) > 0) | constant
+    varied = ~np.isnan(values).all(axis=0) if constant else different(values)
     same = [column for column, good in zip(table.columns, varied, strict=True) if not good]
     if len(same) == len(table.columns):
-        first = table.labels[0][0]
+        first = next(filter(None, table.labels[0]))
         raise DataError(f"{table.where(0)}: all {len(rows):,} rows have the same label {quoted(first)}")
     if same:
-        log(f"warning: {counted(len(same), 'column')} left out, with the same label in all rows: {same[0]} …")
+        log(f"warning: {counted(len(same), 'column')} left out, without different labels: {same[0]} …")
     kept = tuple(column for column, good in zip(table.columns, varied, strict=True) if good)
     return Labels(kind, kept, values[:, varied])
 
@@ -264,7 +296,8 @@ def _check(found: LabeledSequences, where: str) -> None:
     shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
     log(f"{shares} ({where}; the largest of {int(found.groups.max()) + 1:,} groups has {largest:,})")
     first = np.array(first_copies(found.sequences))
-    if other := int((labels.values != labels.values[first]).any(axis=1).sum()):
+    both = ~np.isnan(labels.values) & ~np.isnan(labels.values[first])
+    if other := int(((labels.values != labels.values[first]) & both).any(axis=1).sum()):
         log(f"warning: {counted(other, 'sequence')} a copy of another one with another label")
     if like := like_training(found.groups, found.splits.tolist()):
         log(

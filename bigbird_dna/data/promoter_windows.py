@@ -11,7 +11,7 @@ interpretations are in use, and they are different tasks: `substituted` fills th
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
-from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
 WINDOWS = Schema.of(
     "text contig; count start end; text strand split negative_set; count pair; text name; count homology"
@@ -128,8 +128,24 @@ def prepare_windows(
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
+    for split, missing in missing_classes(table, config.promoters.windows.negative_sets):
+        why = "a model cannot be trained" if split == "train" else "their metrics are not defined"
+        log(f"warning: split {split!r} has no {missing}: {why}")
     with into_directory(output) as files:
         write_windows(files, table, info)
+
+
+def missing_classes(rows: pd.DataFrame, negative_sets: Iterable[str]) -> list[tuple[Split, str]]:
+    """Return each split with what it lacks: windows, promoters, or negatives of a set."""
+    counts = Counter(zip(rows["split"], rows["negative_set"], strict=True))
+    found: list[tuple[Split, str]] = []
+    for split in SPLITS:
+        bare = [one for one in negative_sets if not counts[split, one]]
+        if not counts[split, POSITIVE]:
+            found.append((split, "promoters and no negatives" if bare == [*negative_sets] else "promoters"))
+        else:
+            found += [(split, f"{one} negatives") for one in bare]
+    return found
 
 
 def _rows(
@@ -348,6 +364,14 @@ def read_origin(directory: Path) -> Origin | None:
     if not (type(up) is type(down) is int and up >= 0 and down >= 1):
         raise DataError(f"{path}: 'window' must contain whole numbers 'upstream' and 'downstream' (bp)")
     return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
+
+
+def check_training_classes(directory: Path, data: WindowSet) -> None:
+    """Raise `DataError` if the training windows from a data set are all promoters, or all negatives."""
+    training = data.labels[data.rows["split"].to_numpy() == "train"]
+    for label, noun in ((1, "promoter"), (0, "negative")):
+        if label not in training:
+            raise DataError(f"{directory}: no {noun} is in split 'train'")
 
 
 def check_fractions(path: Path, rows: pd.DataFrame) -> None:

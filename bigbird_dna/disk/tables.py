@@ -185,13 +185,14 @@ def _check_lines(path: Path) -> None:
         cells, where = line.split("\t"), f"{path}: line {number}"
         if not columns and line.strip():
             columns = len(cells)
-            _check_names(where, filter(None, cells))
+            check_unique(where, filter(None, cells))
         elif columns and len(cells) > columns:
             raise DataError(f"{where}: {len(cells):,} columns, the header has {columns:,}")
 
 
-def _check_names(where: str, names: Iterable[str]) -> None:
-    name, count = Counter(names).most_common(1)[0]
+def check_unique(where: str, names: Iterable[str]) -> None:
+    """Raise `DataError` for columns of the same name."""
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
     if count > 1:
         raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
 
@@ -216,7 +217,7 @@ def open_lines(path: Path, comment: str = "##") -> TableLines:
     )
     where, header = next(filled, (str(path), [""]))
     header = [header[0].lstrip("#"), *header[1:]]
-    _check_names(where, header)
+    check_unique(where, header)
 
     def rows() -> Iterator[tuple[str, list[str]]]:
         for where, cells in filled:

@@ -280,6 +280,8 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
 
     def check(self) -> None:
         super().check()
+        if not len(self.bins.rows("valid")):
+            raise DataError(f"{self.data}: no bin is in split 'valid'")
         if self.kmers:
             self.baseline  # noqa: B018 - an error before the training
 

@@ -77,7 +77,7 @@ class ClassifierObjective:
         return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": float(len(batch["labels"]))}
+        return {"windows": self.losses.count(batch["labels"])}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Return this batch's part of the mean loss over the global batch."""

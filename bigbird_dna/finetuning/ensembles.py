@@ -5,7 +5,7 @@ validation windows. All are part of the network's weights: an ensemble is saved 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK, POSITION
+from bigbird_dna.finetuning.evaluation import without_nan
 from bigbird_dna.model.ensemble import EnsembleSum
 from bigbird_dna.training.losses import label_metric
 
@@ -46,16 +47,19 @@ class Members:
         return cls(dict.fromkeys(names, 1 / len(names)))
 
     def stored(self) -> dict[str, Any]:
-        """Return the members as JSON values, without metrics of another kind of labels."""
-        return {name: value for name, value in asdict(self).items() if value != {}}
+        """Return the members as JSON values, without metrics of another kind of labels; None if undefined."""
+        metrics = {"valid_auroc": self.valid_auroc, "valid_pearson": self.valid_pearson}
+        stored = {name: without_nan(dict(value)) for name, value in metrics.items() if value}
+        return {"weights": dict(self.weights), "intercept": self.intercept, **stored}
 
     def measured(self, logits: Mapping[str, Floats], labels: Labels, kind: LabelKind) -> Self:
         """Return these weights with the metric for log-odds and labels (N, T); also log them."""
         both = np.sum([weight * logits[name] for name, weight in self.weights.items()], axis=0)
         found = {name: label_metric(kind, one, labels) for name, one in {**logits, ENSEMBLE: both}.items()}
-        terms = (f"{weight:.3f} × {name} ({found[name]:.4f})" for name, weight in self.weights.items())
+        shown = {name: "not defined" if value != value else f"{value:.4f}" for name, value in found.items()}
+        terms = (f"{weight:.3f} × {name} ({shown[name]})" for name, weight in self.weights.items())
         what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
-        log(f"{what}: {' + '.join(terms)} ({found[ENSEMBLE]:.4f} together)")
+        log(f"{what}: {' + '.join(terms)} ({shown[ENSEMBLE]} together)")
         if kind == "regression":
             return replace(self, valid_pearson=found)
         return replace(self, valid_auroc=found)
@@ -72,15 +76,20 @@ def fit_members(
     A positive label has `positive_weight` times the weight of a negative one; None: both classes, or all
     classes of a multiclass label, have the same weight in total. Labels of a regression are standardized. A
     penalty as large as the loss of about one label draws weights to equal ones, which are also used without
-    different labels, or if no weight would be above 0.
+    different labels, or if no weight would be above 0. NaN are missing labels, which count nothing.
     """
     from scipy.optimize import minimize
 
     members, y = Members.equal(logits), labels.astype(np.float64)
-    if not y.size or y.min() == y.max():
+    known = ~np.isnan(y)
+    if not known.any() or y[known].min() == y[known].max():
+        log("warning: all validation labels are equal: the members of the ensemble have equal weights")
         return members
     x = np.stack([*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1).astype(np.float64)
     of_rows = _row_weights(y, positive_weight, kind).ravel()
+    if not known.all():
+        of_rows, y = np.where(known.ravel(), of_rows, 0), np.where(known, y, 0)
+        of_rows *= known.sum() / of_rows.sum()
     prior = np.array([*members.weights.values(), 0.0])
     drawn = prior > 0  # not the intercept
 
@@ -105,7 +114,9 @@ def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> F
         of_classes = 1 / np.maximum(y.sum(axis=0), 1)
         of_rows = np.repeat((y @ of_classes)[:, None], y.shape[1], axis=1)
     else:
-        of_rows = np.where(y == 1, (1 / y.mean() - 1) if positive_weight is None else positive_weight, 1.0)
+        of_rows = np.where(
+            y == 1, (1 / np.nanmean(y) - 1) if positive_weight is None else positive_weight, 1.0
+        )
     return np.asarray(of_rows / of_rows.mean())
 
 

@@ -21,7 +21,13 @@ from bigbird_dna.config.paths import baseline_file
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import POSITION, PROMOTER_BASELINES, blocks_of
-from bigbird_dna.data.promoter_windows import WindowSet, read_origin, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    WindowSet,
+    check_training_classes,
+    read_origin,
+    read_windows,
+    window_sequences,
+)
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
@@ -66,6 +72,7 @@ def promoter_baselines(
             check_aligned(windows)
     names = baselines or [one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)]
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
+    check_training_classes(windows, data)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:

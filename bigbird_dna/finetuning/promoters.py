@@ -16,6 +16,7 @@ from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
     Origin,
     WindowSet,
+    check_training_classes,
     read_origin,
     read_windows,
     training_windows,
@@ -23,6 +24,7 @@ from bigbird_dna.data.promoter_windows import (
     window_sequences,
 )
 from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
@@ -31,6 +33,7 @@ from bigbird_dna.genome.profile import TrainingProfile, training_profile
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.task import TrainingResult
@@ -75,6 +78,29 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         """All windows; extra negatives are included if the calibration uses them."""
         further = self.section.calibration.negatives > 0
         return read_windows(self.data, self.negative_set, further=further)
+
+    @property
+    def keep(self) -> Keep:
+        """The configured weights, but those of the last step if the validation windows are of one class:
+        their loss is lowest for a network that calls every window so."""
+        return super().keep if len(self._validation_classes) > 1 else "last"
+
+    @property
+    def _validation_classes(self) -> set[int]:
+        return {*self.windows.labels[self.windows.rows["split"].to_numpy() == "valid"].tolist()}
+
+    def check(self) -> None:
+        super().check()
+        check_training_classes(self.data, self.windows)
+        classes = self._validation_classes
+        if not classes:
+            raise DataError(f"{self.data}: no window is in split 'valid'")
+        if len(classes) == 1:
+            missing = f"{self.negative_set} negatives" if 1 in classes else "promoters"
+            log(
+                f"warning: split 'valid' has no {missing}: its AUROC is not defined, and the weights of the "
+                "last step are used"
+            )
 
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:

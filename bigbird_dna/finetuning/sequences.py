@@ -25,7 +25,7 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
-from bigbird_dna.data.labeled_sequences import LabeledSequences, read_labeled_sequences
+from bigbird_dna.data.labeled_sequences import LabeledSequences, different, read_labeled_sequences
 from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, check_choice
@@ -170,8 +170,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     def losses(self) -> LabelLoss:
         """The loss, which standardizes labels or weights classes as in the training sequences."""
         labels, values = self.sequences.labels, self.sequences.labels.values[self.learned]
-        for output, constant in zip(labels.outputs, np.ptp(values, axis=0) == 0, strict=True):
-            if constant:
+        for output, varied in zip(labels.outputs, different(values), strict=True):
+            if not varied:
                 raise DataError(
                     f"{self.data[0]}: all {len(values):,} training sequences have the same {output!r}"
                 )
@@ -221,7 +221,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, Classifier)
         self.start.apply(network.encoder)
-        shares = self.sequences.labels.values[self.learned].mean(axis=0)
+        shares = np.nanmean(self.sequences.labels.values[self.learned], axis=0)
         with torch.no_grad():
             network.output.bias.copy_(self.losses.constant(shares))
 
@@ -375,6 +375,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             **self.start.provenance(() if self.start.path is None else None),
             "data": {path.name: checksum(path) for path in self.inputs if path.is_file()},
             "sequences_sha256": sequences.sha256,
+            "rows_without_label": sequences.unlabeled,
+            "missing_labels": int(np.isnan(sequences.labels.values).sum()),
         }
         profile = sequences.profile(self.learned)
         self.write_model(directory, trained, provenance, metrics, profile=profile)

@@ -201,20 +201,26 @@ class RecordLines:
 
 
 def parse_fasta(
-    path: Path, stream: Readable, lines: list[RecordLines] | None = None, names: RecordNames | None = None
+    path: Path,
+    stream: Readable,
+    lines: list[RecordLines] | None = None,
+    names: RecordNames | None = None,
+    *,
+    strict: bool = True,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (name, letters as in the file) for consecutive parts of each record.
 
     `path` names the file in errors. The layouts of the records are appended to `lines`, in order. A missing
-    or repeated name is an error, unless `names` changes it.
+    or repeated name is an error, unless `names` changes it. If not `strict`, records may be empty or have
+    other letters than those of DNA, and each begins with an empty part.
     """
-    parser = _Parser(path, lines, names)
+    parser = _Parser(path, lines, names, strict)
     start = stream.read(3)
     parser.place = len(BOM_UTF8) if start == BOM_UTF8 else 0
     for block in _blocks(start.removeprefix(BOM_UTF8), stream):
         yield from parser.feed(block)
         parser.place += len(block)
-    parser.finish()
+    yield from parser.finish()
 
 
 def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
@@ -235,8 +241,10 @@ def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
 class _Parser:
     """State of the parser between two blocks, which may divide lines anywhere."""
 
-    def __init__(self, path: Path, lines: list[RecordLines] | None, names: RecordNames | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, lines: list[RecordLines] | None, names: RecordNames | None, strict: bool
+    ) -> None:
+        self.path, self.strict = path, strict
         self.lines, self.unique = lines, names
         self.place = 0  # position of the block in the file
         self.line = 1  # number of the current line
@@ -257,6 +265,8 @@ class _Parser:
                 position += 1
             elif self.header is not None:
                 position = self._read_header(block, position)
+                if self.at_line_start and not self.strict:
+                    yield self.name, b""
             else:
                 cut = block.find(b"\n>", position)
                 end = len(block) if cut < 0 else cut + 1
@@ -265,9 +275,11 @@ class _Parser:
                     yield self.name, letters
                 position = end
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[tuple[str, bytes]]:
         if self.header is not None:
             self._name_record()
+            if not self.strict:
+                yield self.name, b""
         self._end_record()
         if not self.names:
             raise DataError(f"{self.path}: the file contains no FASTA records")
@@ -281,7 +293,7 @@ class _Parser:
         self.is_blank = False  # whether that line is blank
 
     def _end_record(self) -> None:
-        if self.names and not self.bases:
+        if self.strict and self.names and not self.bases:
             raise DataError(f"{self.path}: record {self.name!r} has no sequence (line {self.line})")
 
     def _read_header(self, block: bytes, position: int) -> int:
@@ -347,7 +359,7 @@ class _Parser:
             shown = start.split(b"\n")[0].decode("ascii")
             what = f"the first line does not start with '>' ({shown!r})"
             raise DataError(f"{self.path}: no FASTA header: {what}")
-        if first_bad_letter(letters) is not None:
+        if self.strict and first_bad_letter(letters) is not None:
             self._refuse_letter(text)
         self._check_widths([len(line) for line in lines])
         self.line += len(lines) - 1

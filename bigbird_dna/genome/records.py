@@ -75,10 +75,10 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
 
 
 def whole_records(
-    path: Path, stream: IO[bytes], names: RecordNames | None = None
+    path: Path, stream: IO[bytes], names: RecordNames | None = None, *, strict: bool = True
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and letters, as in the file, of each record of windows; see `parse_fasta`."""
-    for name, parts in groupby(parse_fasta(path, stream, names=names), itemgetter(0)):
+    for name, parts in groupby(parse_fasta(path, stream, names=names, strict=strict), itemgetter(0)):
         letters, size = [], 0
         for _, part in parts:
             letters.append(part)

@@ -7,20 +7,24 @@ is a split by its name, such as train.csv, dev.csv and test.csv, or train-00000-
 import csv
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from bigbird_dna.config import LabelKind
 from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.disk.foreign import open_parquet
-from bigbird_dna.disk.tables import missing_column
+from bigbird_dna.disk.tables import check_unique, missing_column
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import RecordNames, check_name, quoted
+from bigbird_dna.genome.fields import RecordNames, check_name, decimal, quoted
 from bigbird_dna.genome.records import LONGEST, Records, whole_records
 from bigbird_dna.genome.sequence import check_letters, clean_bytes
 from bigbird_dna.genome.splits import Split
@@ -34,7 +38,10 @@ _SPLITS: Mapping[str, Split] = {
 CLASSES = {"0": False, "0.0": False, "false": False, "negative": False}
 CLASSES |= {"1": True, "1.0": True, "true": True, "positive": True}
 LABEL = "label"
+MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", ".", "-", "?"})
+"""Texts that stand for a missing label, in lower case; `with_known_labels` has the exceptions."""
 _PARQUET_ROWS = 4096  # in memory at a time
+_SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class TableColumns(NamedTuple):
@@ -55,12 +62,15 @@ class SequenceTable(NamedTuple):
 
     records: Records
     columns: tuple[str, ...]  # with labels
-    labels: list[tuple[str, ...]]  # of each row
+    labels: list[tuple[str, ...]]  # of each row; "" is a missing label, after `with_known_labels`
     splits: Mapping[str, Split] | None
     firsts: Mapping[int, Path]  # number of the first row of each file → the file
+    numbers: Sequence[int] = ()  # of the rows in the files, if rows were left out
+    unlabeled: int = 0  # rows that were left out, because they have no label
 
     def where(self, number: int) -> str:
         """Name the file and row of a row, by its number from 0, in messages."""
+        number = self.numbers[number] if self.numbers else number
         first = max(one for one in self.firsts if one <= number)
         return f"{self.firsts[first]}: row {number - first + 1:,}"
 
@@ -71,6 +81,7 @@ class LabeledTable(NamedTuple):
     positives: Records
     negatives: Records
     splits: Mapping[str, Split] | None
+    unlabeled: int = 0  # rows that were left out, because they have no label
 
 
 COLUMNS = TableColumns()
@@ -78,7 +89,7 @@ COLUMNS = TableColumns()
 
 def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> LabeledTable:
     """Read tables whose labels are 0 and 1, false and true, or negative and positive; see `read_tables`."""
-    table = read_tables(paths, columns)
+    table = with_known_labels(read_tables(paths, columns), "binary")
     negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
     for number, (name, text) in enumerate(table.records.sequences.items()):
         part = parts[class_of(table.labels[number][0], table.where(number))]
@@ -87,14 +98,88 @@ def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) 
         if not part.sequences:
             raise DataError(f"{paths[0]}: no sequence has label {label}")
     positives.ambiguous = table.records.ambiguous
-    return LabeledTable(positives, negatives, table.splits)
+    return LabeledTable(positives, negatives, table.splits, table.unlabeled)
 
 
 def class_of(label: str, where: str) -> bool:
     """Return which of two classes a label is; `DataError` for other labels."""
     if label.lower() not in CLASSES:
-        raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1")
+        hint = "; leave the cell empty if the label is unknown" if label == "-1" else ""
+        raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1{hint}")
     return CLASSES[label.lower()]
+
+
+def with_known_labels(table: SequenceTable, task: LabelKind | None = None) -> SequenceTable:
+    """Return a table without the rows that have no label, and with "" for further missing labels.
+
+    A label is missing if its text is in `MISSING`, in upper or lower case, with two exceptions: "-" is a
+    class where "+" is another one, and "none" in lower case is a class among names. In several columns that
+    otherwise contain only 0 and 1, or for `task` multilabel, a label of -1 is missing too. Whole numbers
+    written as 0.0 and 1.0, as by pandas in a column with missing values, become 0 and 1. What is left out is
+    logged; `DataError` if no row has a label.
+    """
+    columns = [_known_labels(texts) for texts in zip(*table.labels, strict=True)]
+    found = {text.lower() for column in columns for text in column} - {""}
+    several = (
+        len(columns) > 1 and found <= {*CLASSES, "-1"} and {CLASSES.get(text) for text in found} >= {0, 1}
+    )
+    if task == "multilabel" or (task is None and several):
+        columns = [["" if text == "-1" else text for text in column] for column in columns]
+    labels = [*zip(*columns, strict=True)]
+    kept = [number for number, row in enumerate(labels) if any(row)]
+    if not kept:
+        raise DataError(f"{table.firsts[0]}: no row has a label (column {', '.join(table.columns[:5])})")
+    missing = [
+        [text for given, text in zip(row, table.labels[number], strict=True) if not given]
+        for number, row in enumerate(labels)
+    ]
+    if left_out := len(labels) - len(kept):
+        texts = Counter(
+            text for texts, row in zip(missing, labels, strict=True) if not any(row) for text in texts
+        )
+        rows = "1 row without a label is" if left_out == 1 else f"{left_out:,} rows without a label are"
+        log(f"warning: {rows} left out (label {_counted(texts)})")
+    if ignored := Counter(text for number in kept for text in missing[number]):
+        of = len(kept) * len(columns)
+        log(f"warning: {ignored.total():,} of {of:,} labels are missing and ignored ({_counted(ignored)})")
+    if not left_out:
+        return table._replace(labels=labels)
+    names = [*table.records.sequences]
+    used = [names[number] for number in kept]
+    records = replace(
+        table.records,
+        sequences={name: table.records.sequences[name] for name in used},
+        lower={name: table.records.lower[name] for name in used},
+    )
+    splits = None if table.splits is None else {name: table.splits[name] for name in used}
+    return table._replace(
+        records=records,
+        labels=[labels[number] for number in kept],
+        splits=splits,
+        numbers=kept,
+        unlabeled=left_out,
+    )
+
+
+def _known_labels(texts: Sequence[str]) -> list[str]:
+    """Return the labels of a column, with "" for missing ones, and whole numbers without decimals."""
+    kinds = {*texts}
+    known = {text for text in kinds if text.lower() not in MISSING}
+    if "+" in known:
+        known |= kinds & {"-"}
+    if any(text.lower() not in CLASSES and decimal(text) is None for text in known):
+        known |= kinds & {"none"}
+    whole = {text: re.fullmatch(r"([+-]?\d+)(\.0*)?", text) for text in known}
+    shown = {text: text for text in known}
+    if all(whole.values()):
+        shown = {text: match[1] for text, match in whole.items() if match}
+    return [shown.get(text, "") for text in texts]
+
+
+def _counted(texts: Counter[str]) -> str:
+    """List texts with their counts, the most frequent first."""
+    listed = [f"{quoted(text) if text else 'empty'}: {count:,}" for text, count in texts.most_common(3)]
+    return ", ".join(listed) + (", …" if len(texts) > 3 else "")
 
 
 def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> SequenceTable:
@@ -106,7 +191,7 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
     records, labels, known = Records(paths[0]), list[tuple[str, ...]](), tuple[str, ...]()
     for path in paths:
         firsts[len(labels)] = path
-        header, rows = _rows(path)
+        header, rows = _rows(path, columns.sequence)
         known = known or _label_columns(header, columns)
         for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
             _check_length(text, where)
@@ -130,19 +215,57 @@ def stream_sequences(
     A table needs no labels; its rows have the name in the column `name`, or "row_1" and so on, and names may
     repeat. `stream` is an open FASTA file, which `path` names in errors. `DataError` names the record or row.
     """
+    for name, text, where in _stream(path, columns, stream, strict=True):
+        _check_length(text, where)
+        yield name, clean_bytes(check_letters(text, where)).decode("ascii")
+
+
+class CheckedSequence(NamedTuple):
+    """A sequence in A C G T N; or an empty one, with a note and a sentence why it is not DNA."""
+
+    name: str
+    text: str
+    note: str = ""  # `EMPTY` or `INVALID_LETTER`
+    fault: str = ""
+
+
+EMPTY, INVALID_LETTER = "empty", "invalid_letter"
+
+
+def stream_checked_sequences(
+    path: Path, columns: TableColumns = COLUMNS, stream: IO[bytes] | None = None
+) -> Iterator[CheckedSequence]:
+    """Yield the sequences of `stream_sequences`, also empty ones and those with other letters than DNA's."""
+    for name, text, where in _stream(path, columns, stream, strict=False):
+        if not text:
+            yield CheckedSequence(name, "", EMPTY, f"{where}: the sequence is empty")
+            continue
+        _check_length(text, where)
+        try:
+            letters = check_letters(text, where)
+        except DataError as error:
+            yield CheckedSequence(name, "", INVALID_LETTER, str(error))
+        else:
+            yield CheckedSequence(name, clean_bytes(letters).decode("ascii"))
+
+
+def _stream(
+    path: Path, columns: TableColumns, stream: IO[bytes] | None, *, strict: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, text and place of each sequence; if not `strict`, FASTA records may have any letters or
+    none, and tables missing sequences."""
     if stream is None and is_table(path.name):
-        header, rows = _rows(path)
+        header, rows = _rows(path, columns.sequence)
         number, used = 0, columns._replace(labels=(), split="")  # of which no table has a column
-        for number, (where, text, _, _, name) in enumerate(_cells(path, header, rows, used), start=1):
-            _check_length(text, where)
-            known_as = check_name(name, "the name", where) or f"row_{number}"
-            yield known_as, clean_bytes(check_letters(text, where)).decode("ascii")
+        cells = _cells(path, header, rows, used, strict=strict)
+        for number, (where, text, _, _, name) in enumerate(cells, start=1):
+            yield check_name(name, "the name", where) or f"row_{number}", text, where
         if not number:
             raise DataError(f"{path}: the table contains no rows")
         return
     with open_bytes(path) if stream is None else nullcontext(stream) as source:
-        for name, letters in whole_records(path, source):
-            yield name, clean_bytes(letters).decode("ascii")
+        for name, letters in whole_records(path, source, strict=strict):
+            yield name, letters.decode("latin-1"), f"{path}: record {name!r}"
 
 
 def _check_length(text: str, where: str) -> None:
@@ -161,9 +284,17 @@ def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, .
 
 
 def _cells(
-    path: Path, header: list[str], rows: Iterator[Sequence[object]], columns: TableColumns
+    path: Path,
+    header: list[str],
+    rows: Iterator[Sequence[object]],
+    columns: TableColumns,
+    *,
+    strict: bool = True,
 ) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
-    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none."""
+    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none.
+
+    A missing sequence is an error, or if not `strict` empty.
+    """
     options = {columns.sequence: "--sequence-column", **dict.fromkeys(columns.labels, "--label-column")}
     for column, option in options.items():
         if column not in header:
@@ -174,13 +305,22 @@ def _cells(
     for number, row in enumerate(rows, start=1):
         where = f"{path}: row {number:,}"
         text, split, name = (None if place is None else row[place] for place in places)
+        if not strict and (text is None or text != text):
+            text = ""
         if not isinstance(text, str):
             raise DataError(f"{where}: {quoted(str(text))} is not a sequence")
         if split is not None and str(split).lower() not in _SPLITS:
             raise DataError(f"{where}: {quoted(str(split))} is not a split: train, valid or test")
         known = own if split is None else _SPLITS[str(split).lower()]
-        labels = tuple(str(row[place]).strip() for place in of_labels)
-        yield where, text.strip(), labels, known, "" if name is None else str(name)
+        labels = tuple(_label_text(row[place], where) for place in of_labels)
+        # A missing name is None, or in a column of numbers NaN.
+        yield where, text.strip(), labels, known, "" if name is None or name != name else str(name)
+
+
+def _label_text(cell: object, where: str) -> str:
+    if isinstance(cell, list | tuple | dict | bytes):
+        raise DataError(f"{where}: label {quoted(str(cell))} is not text, a number or true or false")
+    return "" if cell is None or cell != cell else str(cell).strip()
 
 
 def _split_of(path: Path) -> Split | None:
@@ -190,14 +330,17 @@ def _split_of(path: Path) -> Split | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _rows(path: Path) -> tuple[list[str], Iterator[Sequence[object]]]:
-    """Return the names of a table's columns, and its rows, of which only some are in memory."""
+def _rows(path: Path, sequence: str) -> tuple[list[str], Iterator[Sequence[object]]]:
+    """Return the names of a table's columns, and its rows, of which only some are in memory.
+
+    A text table may have another separator than its name says (`_separator`).
+    """
     separator = SEPARATORS[table_kind(path.name)]
-    if separator is None:
-        rows = _parquet_rows(path)
-        return [str(name) for name in next(rows, [])], rows
-    texts = _text_rows(path, separator)
-    return next(texts, []), texts
+    rows: Iterator[Sequence[object]]
+    rows = _parquet_rows(path) if separator is None else _text_rows(path, separator, sequence)
+    header = [str(name) for name in next(rows, [])]
+    check_unique(str(path), filter(None, header))
+    return header, rows
 
 
 def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
@@ -209,10 +352,16 @@ def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _text_rows(path: Path, separator: str) -> Iterator[list[str]]:
+def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]:
     with open_bytes(path) as stream, reading(path, "not readable as a table", ValueError, csv.Error):
         text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        reader, width = csv.reader(text, delimiter=separator, strict=True), 0
+        lines = []
+        for line in text:
+            lines.append(line)
+            if line.strip():
+                break
+        separator = _separator(path, lines[-1:], separator, sequence)
+        reader, width = csv.reader(chain(lines, text), delimiter=separator, strict=True), 0
         for row in filter(None, reader):  # no blank lines
             width = width or len(row)
             if len(row) != width:
@@ -220,3 +369,15 @@ def _text_rows(path: Path, separator: str) -> Iterator[list[str]]:
                     f"{path}: line {reader.line_num:,} has {len(row)} cells, the first line has {width}"
                 )
             yield row
+
+
+def _separator(path: Path, header: list[str], separator: str, sequence: str) -> str:
+    """Return the separator with which a header line has a column `sequence`, or else several columns."""
+    cells = {one: next(csv.reader(header, delimiter=one), []) for one in _SEPARATOR_NAMES}
+    fitting = [one for one, names in cells.items() if sequence in names]
+    if not fitting and len(cells[separator]) < 2:
+        fitting = [one for one, names in cells.items() if len(names) > 1]
+    if separator in fitting or len(fitting) != 1:
+        return separator
+    log(f"{path}: the columns are separated by {_SEPARATOR_NAMES[fitting[0]]}")
+    return fitting[0]

@@ -51,18 +51,19 @@ class JointEstimates(NamedTuple):
 
 
 def joint_aurocs(labels: Values, scores: Values, groups: Counts) -> JointEstimates:
-    """Return the AUROCs of scores (N, T) for labels (N, T) of 0 and 1.
+    """Return the AUROCs of scores (N, T) for labels (N, T) of 0 and 1; rows with NaN do not count.
 
     Ids of `groups` (N,) count from 0. The AUROC of an output without positives or negatives is NaN.
     """
     found, spreads = [], []
     for y, x in zip(labels.T, scores.T, strict=True):
-        classes = by_class(y, x)
+        known = ~np.isnan(y)
+        classes = by_class(y[known], x[known])
         if not all(map(len, classes)):
             found.append(Estimate())
             continue
         placed, steps = Placements.with_steps(*classes)
-        spread = placed.spread(ids_by_class(y, groups))
+        spread = placed.spread(ids_by_class(y[known], groups[known]))
         found.append(auroc_of(steps, spread, TAIL / labels.shape[1]))
         spreads.append((found[-1], spread))
     return _joint(found, spreads, fisher=False)
@@ -71,11 +72,12 @@ def joint_aurocs(labels: Values, scores: Values, groups: Counts) -> JointEstimat
 def joint_correlations(labels: Values, predictions: Values, groups: Counts) -> JointEstimates:
     """Return Spearman's correlations of predictions (N, T) with labels (N, T); NaN if one is constant.
 
-    Ids of `groups` (N,) count from 0.
+    Rows with NaN as label do not count. Ids of `groups` (N,) count from 0.
     """
     found, spreads = [], []
     for y, x in zip(labels.T, predictions.T, strict=True):
-        value, spread = _correlation(y, x, groups)
+        known = ~np.isnan(y)
+        value, spread = _correlation(y[known], x[known], groups[known])
         found.append(_correlation_interval(value, spread, TAIL / labels.shape[1]))
         spreads.append((found[-1], spread))
     return _joint(found, spreads, fisher=True)

@@ -68,6 +68,15 @@ def class_measure(labels: Labels, scores: Labels, called: Labels) -> Measure:
     return measure
 
 
+def measure_of_known(labels: Labels, measure: Callable[..., Measure], *columns: Labels) -> Measure:
+    """Return the `measure` of labels and columns, (N,) each, of the rows whose label is not NaN."""
+    known = ~np.isnan(labels)
+    inner = measure(labels[known], *(column[known] for column in columns))
+    if known.all():
+        return inner
+    return lambda weights: inner(weights[:, known])
+
+
 def multiclass_measure(labels: Labels, called: Labels) -> Measure:
     """Return the measure of MCC and balanced accuracy for rows that each have one of T classes.
 
@@ -96,6 +105,8 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
     R² is the coefficient of determination, which is negative if the mean of the labels is a better
     prediction. Correlations are NaN if labels or predictions are constant, and R² if the labels are.
     """
+    if not len(labels):
+        return lambda weights: np.full((len(REGRESSION_METRICS), len(weights)), np.nan)
     y, p = (np.asarray(values, np.float64) for values in (labels, predictions))
     centers, scales = ([f(values) for values in (y, p)] for f in (np.mean, np.std))
     x, z = ((v - c) / (s or 1.0) for v, c, s in zip((y, p), centers, scales, strict=True))
@@ -103,6 +114,7 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
 
     def measure(weights: Floats) -> Floats:
         total = weights.sum(axis=1)
+        total[total == 0] = np.nan  # a resample without these rows
         mean_x, mean_z, xx, zz, xz, errors = (weights @ moments).T / total
         xx, zz, xz = xx - mean_x**2, zz - mean_z**2, xz - mean_x * mean_z
         columns = np.ascontiguousarray(weights.T)
@@ -178,17 +190,21 @@ the metrics, and the first metric of the first predictor minus that of the row."
 def class_estimates(
     labels: Labels, scores: Mapping[str, Labels], groups: Counts, *, exclusive: bool = False, seed: int = 0
 ) -> Estimates:
-    """Return the metrics `CLASS_METRICS` of predictors' probabilities (N, T) for labels (N, T) of 0 and 1.
+    """Return the metrics `CLASS_METRICS` of predictors' probabilities (N, T) for labels (N, T) of 0 and 1;
+    NaN are missing labels, which count in no metric.
 
     If the outputs are exclusive, rows have one of T classes: a class is evaluated against all others, and MCC
     and balanced accuracy of the mean over outputs are those of all classes. With more than 20 outputs, only
     AUROCs have an interval for each output.
     """
-    y, ids = labels.astype(bool), np.unique(groups, return_inverse=True)[1]
+    known, ids = ~np.isnan(labels.astype(np.float64)), np.unique(groups, return_inverse=True)[1]
+    y = np.where(known, labels, 0).astype(bool)
     outputs = range(y.shape[1])
     called = {name: called_classes(values, exclusive) for name, values in scores.items()}
     measures = {
-        name: [class_measure(y[:, t], values[:, t], called[name][:, t]) for t in outputs]
+        name: [
+            measure_of_known(labels[:, t], class_measure, values[:, t], called[name][:, t]) for t in outputs
+        ]
         for name, values in scores.items()
     }
     whole = {name: multiclass_measure(y, calls) for name, calls in called.items()} if exclusive else {}
@@ -197,21 +213,24 @@ def class_estimates(
     for name, rows in found.items():
         values = scores[name]
         for t, row in zip(outputs, rows[-len(outputs) :], strict=True):
-            row[0] = auroc(y[:, t], values[:, t], ids)
+            own = known[:, t]
+            row[0] = auroc(y[own, t], values[own, t], ids[own])
             if values is not first:
-                row[-1] = auroc_difference(y[:, t], first[:, t], values[:, t], ids).estimate
+                row[-1] = auroc_difference(y[own, t], first[own, t], values[own, t], ids[own]).estimate
     return found
 
 
 def regression_estimates(
     labels: Labels, predictions: Mapping[str, Labels], groups: Counts, *, seed: int = 0
 ) -> Estimates:
-    """Return the metrics `REGRESSION_METRICS` of predictors' numbers (N, T) for labels (N, T).
+    """Return the metrics `REGRESSION_METRICS` of predictors' numbers (N, T) for labels (N, T), without NaN.
 
     With more than 20 outputs, only their mean has intervals.
     """
     measures = {
-        name: [regression_measure(labels[:, t], values[:, t]) for t in range(labels.shape[1])]
+        name: [
+            measure_of_known(labels[:, t], regression_measure, values[:, t]) for t in range(labels.shape[1])
+        ]
         for name, values in predictions.items()
     }
     return _estimates(measures, groups, seed)

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import LABEL_KINDS, LabelKind
-from bigbird_dna.data.labeled_sequences import Labels, parse_labels, read_labeled_files
+from bigbird_dna.data.labeled_sequences import Labels, different, parse_labels, read_labeled_files
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, check_choice
@@ -73,6 +73,7 @@ class AuditedSet(NamedTuple):
     given: AuditedTexts
     labels: Labels
     splits: NDArray[np.str_] | None  # (N,) empty: not in the table of splits
+    unlabeled: int = 0  # rows that are left out, because they have no label
 
     @classmethod
     def of(cls, table: SequenceTable, task: LabelKind | None) -> AuditedSet:
@@ -82,7 +83,7 @@ class AuditedSet(NamedTuple):
         splits = None
         if table.splits is not None:
             splits = np.array([table.splits.get(name, "") for name in sequences])
-        found = cls([*sequences], AuditedTexts([*sequences.values()], lower), labels, splits)
+        found = cls([*sequences], AuditedTexts([*sequences.values()], lower), labels, splits, table.unlabeled)
         if labels.kind == REGRESSION:
             if len(sequences) < 2 * _LEAST:
                 raise DataError(f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences")
@@ -95,9 +96,9 @@ class AuditedSet(NamedTuple):
         """Which labels (T,) are frequent or different enough to be predicted."""
         values = self.labels.values
         if self.labels.kind == REGRESSION:
-            return np.asarray(np.ptp(values, axis=0) > 0)
-        positives = values.sum(axis=0)
-        return np.asarray(np.minimum(positives, len(values) - positives) >= _LEAST)
+            return different(values)
+        positives, known = np.nansum(values, axis=0), (~np.isnan(values)).sum(axis=0)
+        return np.asarray(np.minimum(positives, known - positives) >= _LEAST)
 
     @property
     def columns(self) -> tuple[Sequence[str], Floats]:
@@ -136,7 +137,7 @@ def audit_dataset(
         check_choice("--task", task, LABEL_KINDS)
     columns = TableColumns(sequence_column, tuple(label_columns), split_column)
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
-    audited = AuditedSet.of(read_labeled_files(data, negatives, splits, columns), task)
+    audited = AuditedSet.of(read_labeled_files(data, negatives, splits, columns, task), task)
     groups = similar_groups(audited.given.texts, SIMILAR)
     copies = np.array(first_copies(audited.given.texts), np.int64)
     kind, usable = audited.labels.kind, audited.usable
@@ -189,6 +190,14 @@ def _balance(audited: AuditedSet) -> Iterator[Check]:
     values = audited.columns[1]
     rare = [*_missing(audited, values, _LEAST)]
     yield Check("sequences", len(values), finding="; ".join(f"{one}: not evaluated" for one in rare))
+    if count := audited.unlabeled:
+        fault = f"{count:,} {'sequence has' if count == 1 else 'sequences have'} no label: left out"
+        yield Check("sequences without a label", count, finding=fault)
+    missing = np.isnan(values)
+    if missing.any():
+        rows = int(missing.any(axis=1).sum())
+        fault = f"{int(missing.sum()):,} of {missing.size:,} labels are missing: ignored"
+        yield Check("sequences with a missing label", rows, finding=fault)
     parts = audited.parts
     for split in ("train", "test") if parts else ():
         if split not in parts:
@@ -208,12 +217,12 @@ def _missing(audited: AuditedSet, values: Floats, least: int) -> Iterator[str]:
     kind, names = audited.labels.kind, np.array(audited.columns[0])
     no = "no sequence" if least == 1 else f"fewer than {least} sequences"
     if kind == REGRESSION:
-        faults = {"only one value of": np.ptp(values, axis=0) == 0}
+        faults = {"only one value of": ~different(values)}
     else:
         of = "with" if kind == "multilabel" else "of class"
-        faults = {f"{no} {of}": values.sum(axis=0) < least}
+        faults = {f"{no} {of}": np.nansum(values, axis=0) < least}
     if kind == "multilabel":
-        faults[f"{no} without"] = (1 - values).sum(axis=0) < least
+        faults[f"{no} without"] = np.nansum(1 - values, axis=0) < least
     for fault, which in faults.items():
         if which.any():
             yield f"{fault} {listed([*map(repr, names[which].tolist())])}"
@@ -250,9 +259,13 @@ def _contradicted(ids: Groups, labels: Labels) -> NDArray[np.bool_]:
     found = np.zeros(len(ids), bool)
     repeated = np.bincount(ids)[ids] > 1
     values, own = labels.values[repeated], ids[repeated]
-    limits = DIFFERENT * labels.values.std(axis=0) if labels.kind == REGRESSION else np.zeros(values.shape[1])
+    limits = np.zeros(values.shape[1])
+    if labels.kind == REGRESSION:
+        limits = DIFFERENT * np.nanstd(labels.values, axis=0)
     for column, limit in zip(values.T, limits, strict=True):
-        found[repeated] |= _ranges(own, column) > limit
+        known = ~np.isnan(column)
+        rows = np.flatnonzero(repeated)[known]
+        found[rows] |= _ranges(own[known], column[known]) > limit
     return found
 
 
@@ -295,7 +308,10 @@ def _counts(audited: AuditedSet) -> pd.DataFrame:
     for number, name in enumerate(names):
         for split, inside in {ALL: np.ones(len(values), bool), **audited.parts}.items():
             own = values[inside, number].astype(np.float64)
-            if audited.labels.kind == REGRESSION:
+            own = own[~np.isnan(own)]
+            if audited.labels.kind == REGRESSION and not len(own):
+                numbers = [np.nan] * 8
+            elif audited.labels.kind == REGRESSION:
                 numbers = [np.nan, own.mean(), own.std(), *np.percentile(own, [0, 25, 50, 75, 100])]
             else:
                 numbers = [own.sum(), *[np.nan] * 7]
@@ -323,8 +339,8 @@ def _similar(audited: AuditedSet, groups: Groups, copies: Groups) -> pd.DataFram
 
     def label(row: int) -> str:
         if audited.labels.kind == REGRESSION:
-            return ", ".join(f"{value:g}" for value in values[row].tolist())
-        return ", ".join(names[number] for number in np.flatnonzero(values[row]).tolist())
+            return ", ".join(f"{value:g}" for value in values[row].tolist() if value == value)
+        return ", ".join(names[number] for number in np.flatnonzero(values[row] == 1).tolist())
 
     rows = [
         (

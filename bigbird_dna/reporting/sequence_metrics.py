@@ -60,7 +60,7 @@ class LabeledPredictions(NamedTuple):
     """Labels of the test sequences, and predictions of several predictors, of which the model is first."""
 
     outputs: list[str]
-    labels: Floats  # (N, T)
+    labels: Floats  # (N, T); NaN: missing, only of several labels
     groups: NDArray[np.int64]  # (N,) similar sequences have the same number
     scores: dict[str, Floats]  # predictor → (N, T)
     valid: int  # number of validation sequences
@@ -88,10 +88,13 @@ class LabeledPredictions(NamedTuple):
             columns = [f"{name}/{output}" for output in outputs]
             check_columns(path, frame, columns)
             found[name] = test[columns].to_numpy(np.float32)
-            if not np.isfinite(found[name]).all():
+            missing = (
+                np.isnan(found[name]) if name == LABEL and len(outputs) > 1 and kind != MULTICLASS else False
+            )
+            if not (np.isfinite(found[name]) | missing).all():
                 raise DataError(f"{path}: columns {name}/… contain missing values")
         labels = found.pop(LABEL)
-        if kind != REGRESSION and not np.isin(labels, (0, 1)).all():
+        if kind != REGRESSION and not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
             raise DataError(f"{path}: labels must be 0 or 1")
         groups = test["group"].to_numpy(np.int64)
         return cls(outputs, labels, groups, found, int((frame["split"] == "valid").sum()))
@@ -108,17 +111,22 @@ def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
     else:
         exclusive = kind == MULTICLASS
         estimates = class_estimates(found.labels, found.scores, found.groups, exclusive=exclusive)
-    several, n = len(found.outputs) > 1, len(found.labels)
+    several = len(found.outputs) > 1
     rows: list[tuple[Any, ...]] = []
     for place, output in enumerate([MACRO] * several + found.outputs):
         controls: list[tuple[Any, ...]] = []
+        macro = several and not place
+        labeled = (
+            np.isfinite(found.labels).any(axis=1) if macro else ~np.isnan(found.labels[:, place - several])
+        )
+        n = int(labeled.sum())
         for name, of_outputs in estimates.items():
-            if several and not place:
+            if macro:
                 known = sum(one[0].value == one[0].value for one in of_outputs[1:])
                 whole = known == len(found.outputs)
                 positives, note = None, "" if whole else f"mean over {known} of {len(found.outputs)} outputs"
             else:
-                y, values = found.labels[:, place - several], found.scores[name][:, place - several]
+                y, values = (of[labeled, place - several] for of in (found.labels, found.scores[name]))
                 positives = None if kind == REGRESSION else int(y.sum())
                 note = _note(y, values, positives, of_outputs[place][0])
             row = (output, name, n, positives, *np.ravel(of_outputs[place]), note)
@@ -134,6 +142,8 @@ def _note(labels: Floats, scores: Floats, positives: int | None, found: Estimate
     """Return why the metrics of an output are missing or of another kind."""
     if positives is not None:
         return auroc_note(positives, len(labels) - positives, found)
+    if not len(labels):
+        return "no label"
     equal = [name for name, values in (("labels", labels), ("predictions", scores)) if not np.ptp(values)]
     return f"all {' and '.join(equal)} are equal: no correlation" if equal else ""
 

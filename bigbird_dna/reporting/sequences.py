@@ -88,6 +88,11 @@ def report_model(directory: Path) -> pd.DataFrame:
         "initial weights": "random" if started is None else f"pretrained ({started[:12]})",
         "training": f"{training['steps']:,} steps, {training['parameters']:,} parameters",
     }
+    # Models of earlier versions have no such counts.
+    if count := origin.get("rows_without_label"):
+        facts["rows without a label"] = f"{count:,}, left out"
+    if count := origin.get("missing_labels"):
+        facts["missing labels"] = f"{count:,}, in neither loss nor metrics"
     return sequence_report(directory / PREDICTIONS, settings["kind"], directory, facts=facts)
 
 
@@ -220,7 +225,8 @@ def scatter_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> 
             if t >= len(outputs):
                 axis.set_axis_off()
                 continue
-            x, y = found.labels[:, t], found.scores[MODEL][:, t]
+            known = ~np.isnan(found.labels[:, t])
+            x, y = found.labels[known, t], found.scores[MODEL][known, t]
             ends = [min(x.min(), y.min()), max(x.max(), y.max())]
             axis.plot(ends, ends, color=PALE, linewidth=1.2, zorder=1)
             many = len(x) > _MANY_POINTS

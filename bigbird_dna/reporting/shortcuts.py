@@ -74,13 +74,17 @@ def predict_from_features(
 ) -> Iterator[FeatureResult]:
     """Yield how well each of `FEATURES` predicts labels (N, T), none of which is constant.
 
+    NaN are missing labels.
+
     Similar sequences have the same number in `groups` (N,), from 0. Estimates of a feature that is the same
     for all sequences are NaN.
     """
     folds = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups] % FOLDS
     measure = joint_correlations if kind == REGRESSION else joint_aurocs
     regress = _logistic if kind == "binary" else _linear
-    targets = rankdata(labels, axis=0) / len(labels) if kind == REGRESSION else labels
+    targets = labels
+    if kind == REGRESSION:
+        targets = rankdata(labels, axis=0, nan_policy="omit") / (~np.isnan(labels)).sum(axis=0)
 
     def measured(x: Floats) -> JointEstimates:
         scores = np.zeros(labels.shape)
@@ -127,6 +131,13 @@ def _linear(x: Floats, labels: LabelValues, test: Floats) -> Floats:
     The penalty is that of features that have, all together, the variance of the noise. The intercept is left
     out: folds differ by it only because labels are more frequent in one than in another.
     """
+    missing = np.isnan(labels)
+    if missing.any():
+        columns = [
+            _linear(x[~rows], column[~rows, None], test) if not rows.all() else np.zeros((len(test), 1))
+            for column, rows in zip(labels.T, missing.T, strict=True)
+        ]
+        return np.concatenate(columns, axis=1)
     centered = labels - labels.mean(axis=0)
     slopes = np.linalg.solve(x.T @ x + x.shape[1] * np.eye(x.shape[1]), x.T @ centered)
     return np.asarray(test @ slopes, np.float64)

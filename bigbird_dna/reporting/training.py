@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
@@ -55,7 +56,7 @@ class TrainingCurves:
 
 
 def read_training_log(path: Path) -> TrainingCurves:
-    """Read a training log; if a step was logged twice, the last record is used.
+    """Read a training log; if a step was logged twice, the last record is used. Undefined metrics are NaN.
 
     The last line of a running or killed job may be truncated; it is ignored with a message. Any other invalid
     line raises a `DataError` that names it.
@@ -85,8 +86,9 @@ def read_training_log(path: Path) -> TrainingCurves:
             values = record["evaluation"]
             if not isinstance(values, dict):
                 raise DataError(f"{where}: 'evaluation' must be an object, found {values!r:.60}")
-            for name in values:
-                evaluation.setdefault(name, {})[step] = number(values, name, where)
+            for name, value in values.items():
+                defined = math.nan if value is None else number(values, name, where)
+                evaluation.setdefault(name, {})[step] = defined
     if not loss and not evaluation:
         raise DataError(f"{path}: contains no training step")
     held_out = {name: _log_curve(points, seconds) for name, points in evaluation.items()}

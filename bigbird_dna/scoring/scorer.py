@@ -102,13 +102,6 @@ class InputCheck:
             if self._counts.is_full:
                 self.finish()
 
-    def each(self, sequences: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yield named sequences as they are, and read them."""
-        for name, text in sequences:
-            self.add(text.encode())
-            yield name, text
-        self.finish()
-
     def read(self, reference: Reference) -> None:
         """Read parts of a whole reference."""
         if self._profile is not None:

@@ -12,13 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
+from bigbird_dna.console import log, progress
 from bigbird_dna.disk.compression import STDIN
 from bigbird_dna.disk.outputs import Destination, provenance_lines
-from bigbird_dna.errors import UsageError, check_fraction
+from bigbird_dna.errors import DataError, UsageError, check_fraction
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
+from bigbird_dna.genome.records import counted
 from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
+from bigbird_dna.genome.sequence_tables import (
+    COLUMNS,
+    CheckedSequence,
+    TableColumns,
+    stream_checked_sequences,
+)
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.model import LoadedModel
@@ -73,6 +79,9 @@ def score_sequences(
 ) -> SequenceCounts:
     """Predict the labels of the sequences in a FASTA file or table, in the order of the file.
 
+    A sequence that cannot be scored has a row with a note: `other_length` or `too_many_n` (see `pad` and
+    `max_n`), `empty`, or `invalid_letter` if it has other letters than those of DNA.
+
     Parameters
     ----------
     model
@@ -98,7 +107,8 @@ def score_sequences(
         An argument is out of range; the output cannot be written; an output of the model has the name of
         another column.
     DataError, ModelError
-        The file cannot be read (the message names record or row); the model is of another kind.
+        The file cannot be read (the message names record or row); no sequence can be scored; the model is of
+        another kind.
     """
     scorer = SequenceScorer(model, sequences, max_n, False, sequence_column, pad)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
@@ -164,19 +174,34 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
     def open(self, model: LoadedSequenceModel, target: Target) -> Iterator[Job[ScoredSequence]]:
         settings, columns = model.settings, TableColumns(self.sequence_column)
         with open_source(self.source, target) as (path, stream):
-            read = partial(stream_sequences, path, columns)
+            read = partial(stream_checked_sequences, path, columns)
             # Check the whole file before any computation, unless it is processed as a stream.
             compared = InputCheck(model, self.source_name)
-            count = None if stream is not None else sum(1 for _ in compared.each(read()))
+
+            def checked(found: Iterator[CheckedSequence]) -> Iterator[CheckedSequence]:
+                notes, first = Counter[str](), ""
+                for one in found:
+                    notes[one.note] += 1
+                    first = first or one.fault
+                    compared.add(one.text.encode())
+                    yield one
+                compared.finish()
+                if first:
+                    counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
+                    bad = counted(notes.total() - notes[""], "sequence")
+                    log(f"warning: {bad} not DNA and not scored ({counts}): {first}")
+
+            count = None if stream is not None else sum(1 for _ in checked(read()))
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredSequence]:
                 given = read()
                 if stream is not None:
-                    given = compared.each(stream_sequences(STDIN, columns, stream))
+                    given = checked(stream_checked_sequences(STDIN, columns, stream))
                 if numbers is not None:
                     given = islice(given, numbers.start, numbers.stop)
                 total = count if numbers is None else len(numbers)
-                return progress(self._scored(given, predict, settings), "scoring", total, "sequences")
+                found = progress(self._scored(given, predict, settings), "scoring", total, "sequences")
+                return found if numbers is not None else self._not_all_unscored(found)
 
             options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
             if self.sequence_column != COLUMNS.sequence:
@@ -189,20 +214,33 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             yield Job(header, partial(self.content, model, path), lambda: count or 0, rows)
 
     def _scored(
-        self, given: Iterator[tuple[str, str]], predict: Predictor, settings: SequenceSettings
+        self, given: Iterator[CheckedSequence], predict: Predictor, settings: SequenceSettings
     ) -> Iterator[ScoredSequence]:
         """Yield the rows of named sequences, predicted in batches."""
         length = settings.length
-        for batch in growing_batches(given, lambda one: len(one[1]), _FIRST_BATCH, _BATCH_BASES):
-            texts = [text for _, text in batch]
+        for batch in growing_batches(given, lambda one: len(one.text) or 1, _FIRST_BATCH, _BATCH_BASES):
+            texts = [one.text for one in batch]
             cut = texts if length is None else fit_windows(GivenSequences(texts, texts, None), length, True)
-            notes = [self._note(text, own, length) for text, own in zip(texts, cut, strict=True)]
+            notes = [
+                one.note or self._note(one.text, own, length) for one, own in zip(batch, cut, strict=True)
+            ]
             scored = [own for own, note in zip(cut, notes, strict=True) if not note]
             if length is not None:
                 scored = [filled(own, length) for own in scored]
             found = iter(predict(scored) if scored else ())
-            for (name, _), note in zip(batch, notes, strict=True):
-                yield ScoredSequence(name, None if note else next(found), note)
+            for one, note in zip(batch, notes, strict=True):
+                yield ScoredSequence(one.name, None if note else next(found), note)
+
+    def _not_all_unscored(self, rows: Iterator[ScoredSequence]) -> Iterator[ScoredSequence]:
+        """Yield all rows; `DataError` at the end if none has a score."""
+        notes = Counter[str]()
+        for row in rows:
+            notes[row.note] += 1
+            yield row
+        if notes and not notes[""]:
+            counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
+            hint = "; --pad accepts other lengths" if notes[OTHER_LENGTH] else ""
+            raise DataError(f"{self.source_name}: no sequence can be scored ({counts}){hint}")
 
     def _note(self, text: str, cut: str, length: int | None) -> str:
         """Return why a sequence is not scored; `cut` is its central part, if it is too long."""

@@ -104,14 +104,18 @@ class TrainingLog:
         log(f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left")
 
     def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
-        """Append and log held-out metrics; the time of their computation does not affect the speed."""
+        """Append and log held-out metrics; the time of their computation does not affect the speed.
+
+        A metric that is not defined, such as the AUROC of a single class, is null in the file.
+        """
         self.seconds += self.step_seconds * (progress.step - self.step)  # since the last training line
-        self._write(progress.step, evaluation=values)
+        stored = {key: None if math.isnan(value) else value for key, value in values.items()}
+        self._write(progress.step, evaluation=stored)
         self._begin(progress)
-        log(
-            f"step {progress.step}  held out: "
-            + "  ".join(f"{key} {value:.4f}" for key, value in values.items())
+        shown = (
+            f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}" for key, value in values.items()
         )
+        log(f"step {progress.step}  held out: {'  '.join(shown)}")
 
     def _begin(self, progress: Progress) -> None:
         self.since, self.step, self.tokens = time.monotonic(), progress.step, progress.tokens

@@ -16,7 +16,8 @@ from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import LabelKind
 from bigbird_dna.metrics.auroc import auroc
 
-# Axes: N rows, T outputs; labels of `multiclass` are 1 for the class and 0 for the others.
+# Axes: N rows, T outputs; labels of `multiclass` are 1 for the class and 0 for the others. With several
+# labels, NaN is a missing one: it counts neither in the loss nor in a metric.
 
 Floats = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
@@ -29,7 +30,9 @@ METRICS: Mapping[LabelKind, str] = {
     "multilabel": "auroc",
     "regression": "pearson",
 }
-"""The metric of held-out labels by their kind: the median AUROC, or the mean correlation, of the outputs."""
+"""The metric of held-out labels by their kind: the median AUROC, or the mean correlation, of the outputs.
+
+NaN if it is not defined for any output."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class LabelLoss:
     def of(cls, kind: LabelKind, labels: Floats, balanced: bool) -> Self:
         """Return the loss for training labels (N, T); `balanced`: classes have the same total weight."""
         if kind == "regression":
-            means, deviations = labels.mean(axis=0, dtype=np.float64), labels.std(axis=0, dtype=np.float64)
+            means = np.asarray(np.nanmean(labels, axis=0, dtype=np.float64))
+            deviations = np.asarray(np.nanstd(labels, axis=0, dtype=np.float64))
             return cls(kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),))
         if kind == "multilabel" or not balanced:
             return cls(kind)
@@ -67,16 +71,26 @@ class LabelLoss:
         return (labels - means) / deviations
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the unweighted losses (N, T) of outputs; (N, 1) of one of several classes."""
+        """Return the unweighted losses (N, T) of outputs, 0 for missing labels; (N, 1) of one of several
+        classes."""
         if self.kind == "multiclass":
             return -(labels * logits.log_softmax(1)).sum(1, keepdim=True)
+        missing = labels.isnan()
         if self.kind == "regression":
-            return (logits - self.standardized(labels)) ** 2
+            squares = (logits - self.standardized(labels).masked_fill(missing, 0)) ** 2
+            return squares.masked_fill(missing, 0)
         weight = torch.full((), self.positive_weight, device=logits.device)
-        return F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight, reduction="none")
+        known = labels.masked_fill(missing, 0)
+        losses = F.binary_cross_entropy_with_logits(logits, known, pos_weight=weight, reduction="none")
+        return losses.masked_fill(missing, 0)
+
+    def count(self, labels: Tensor) -> float:
+        """Return the number of rows with labels (N, T) by which sums of `rows` are divided: one whose labels
+        are missing in part counts in part, so that the mean loss is that of the known labels."""
+        return float(labels.isfinite().double().mean(1).sum())
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the losses (N,) of rows: means over the outputs."""
+        """Return the losses (N,) of rows: sums over the outputs, divided by T."""
         losses = self.terms(logits, labels).mean(1)
         if not self.weights:
             return losses
@@ -109,11 +123,11 @@ class LabelLoss:
 
     def metrics(self, logits: Floats, labels: Labels) -> dict[str, float]:
         """Return loss and metric (`METRICS`) of outputs (N, T); NaN for outputs that are not finite."""
-        rows = self.rows(*(torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels)))
-        loss, metric = float(rows.mean()), METRICS[self.kind]
+        outputs, y = (torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels))
+        loss = float(self.rows(outputs, y).sum()) / (self.count(y) or math.nan)
         # NaN cannot be ranked.
         found = label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
-        return {"loss": loss, metric: found}
+        return {"loss": loss, METRICS[self.kind]: found}
 
 
 @lru_cache(maxsize=64)  # a copy to a GPU in every step would synchronize it
@@ -123,18 +137,30 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
-    """Return the metric (`METRICS`) of outputs (N, T), which may be log-odds, probabilities or numbers."""
-    if kind != "regression":
-        return _median_auroc(labels.astype(np.int64), outputs)
-    centered = [one - one.mean(axis=0) for one in (np.asarray(outputs, float), np.asarray(labels, float))]
-    norms = np.prod([np.linalg.norm(one, axis=0) for one in centered], axis=0)
-    products = (centered[0] * centered[1]).sum(axis=0)
-    return float(np.divide(products, norms, out=np.zeros(len(norms)), where=norms > 0).mean())
+    """Return the metric (`METRICS`) of outputs (N, T), which may be log-odds, probabilities or numbers.
+
+    AUROCs of several outputs count with at least `LEAST_OF_CLASS` positives and negatives, that of a single
+    one with any. NaN if no output counts, or if all labels, or predictions, of each are equal.
+    """
+    labels = np.asarray(labels, float)
+    measure = _correlation if kind == "regression" else _auroc_if_enough
+    least = 1 if labels.shape[1] == 1 else LEAST_OF_CLASS
+    values = []
+    for output, column in zip(np.asarray(outputs).T, labels.T, strict=True):
+        known = ~np.isnan(column)
+        values.append(measure(output[known], column[known], least))
+    defined = [value for value in values if not math.isnan(value)]
+    if not defined:
+        return math.nan
+    return float(np.mean(defined) if kind == "regression" else np.median(defined))
 
 
-def _median_auroc(labels: npt.NDArray[np.int64], scores: Floats) -> float:
-    """Return the median AUROC of the columns of (N, T) with enough of both classes; 0.5 without any."""
-    positives = labels.sum(axis=0, dtype=np.int64)
-    usable = (positives >= LEAST_OF_CLASS) & (positives <= len(labels) - LEAST_OF_CLASS)
-    values = [auroc(labels[:, t], scores[:, t]).value for t in np.flatnonzero(usable)]
-    return float(np.median(values)) if values else 0.5
+def _correlation(output: Floats, labels: Floats, _: int) -> float:
+    if len(labels) < 2 or not np.ptp(output) or not np.ptp(labels):
+        return math.nan
+    return float(np.corrcoef(output.astype(float), labels)[0, 1])
+
+
+def _auroc_if_enough(output: Floats, labels: Floats, least: int) -> float:
+    positives = int(labels.sum())
+    return auroc(labels, output).value if least <= positives <= len(labels) - least else math.nan

@@ -39,9 +39,9 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import Interval, reverse_complement, window_around
+from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement, window_around
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, UPSTREAM
@@ -392,6 +392,22 @@ def test_promoters_without_room_stay(
     bare = set(promoters["pair"]) - set(rows[rows["negative_set"] == "upstream"]["pair"])
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     message(warning.partition("  ")[2], f"{missing:,} of {wanted:,}", f"{len(bare):,} of {len(promoters):,}")
+
+
+def test_a_split_without_a_class_is_a_warning(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A validation contig whose promoters leave no room for genomic windows, a test contig without any."""
+    config = load_config(tiny_config, ["promoters.windows.negative_sets=[genomic, permuted]"])
+    loci = [one for one in read_loci(config.paths.promoters) if one.contig == "one"]
+    loci += [Locus("two", place, "+", f"tss{place}") for place in range(0, 12_000, 50)]
+    write_loci(tmp_path / "promoters.tsv", loci)
+    prepare_windows(config, config.paths.reference, tmp_path / "promoters.tsv", tmp_path / "windows")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning: split" in line]
+    assert [line.partition("warning: ")[2] for line in lines] == [
+        "split 'valid' has no genomic negatives: their metrics are not defined",
+        "split 'test' has no promoters and no negatives: their metrics are not defined",
+    ]
 
 
 # Fine-tuning on a share of the examples: which are kept, and for whom they are the same

@@ -43,6 +43,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows, row_logits, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.reporting.training import read_training_log
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
@@ -400,3 +401,59 @@ def test_a_member_that_was_not_fitted_adds_nothing() -> None:
     assert position is not None and not position.weight.any()
     assert "ensemble.position.weight" in model.network.state_dict()
     assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())
+
+
+def without(windows: Path, home: Path, split: str, negative_set: str | None) -> Path:
+    """A copy of a data set without the windows of a split, or those of one set."""
+    shutil.copytree(windows, home)
+    rows = pd.read_parquet(home / "windows.parquet")
+    left = (rows["split"] != split) | ((rows["negative_set"] != negative_set) & (negative_set is not None))
+    rows[left].to_parquet(home / "windows.parquet", index=False)
+    packed = np.packbits((rows[left]["negative_set"] == "positive").to_numpy()[:, None], axis=1)
+    np.savez_compressed(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    return home
+
+
+def test_a_validation_split_of_one_class_has_no_auroc(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+    """It is neither printed nor stored as a number, and chooses no weights."""
+    windows = without(load_config(tiny_config).paths.windows, tmp_path / "windows", "valid", "genomic")
+    best, last = tmp_path / "best", tmp_path / "last"
+    for model, keep in ((best, "best"), (last, "last")):
+        words = (tiny_config, "--negative-set", "genomic", "--windows", windows, "-o", model)
+        found = run("finetune-promoter", *words, *sets(RANDOM, f"promoters.training.keep={keep}"))
+        assert found.code == 0
+    shown = found.err
+    assert "split 'valid' has no genomic negatives: its AUROC is not defined" in shown
+    assert "auroc not defined" in shown and "auroc 0.5" not in shown
+    for name in ("model.safetensors", "predictions.parquet"):
+        assert (best / name).read_bytes() == (last / name).read_bytes()
+    metrics = metrics_of(best)
+    assert metrics["valid"]["auroc"] is None and metrics["test"]["auroc"] > 0
+    weights = metrics["ensemble"]["weights"]
+    assert set(weights.values()) == {1 / len(weights)}
+    records = [json.loads(line) for line in (best / "training.jsonl").read_text().splitlines()]
+    evaluations = [record["evaluation"] for record in records if "evaluation" in record]
+    assert evaluations and all(one["auroc"] is None and one["loss"] > 0 for one in evaluations)
+    assert "NaN" not in (best / "training.jsonl").read_text()
+    curve = read_training_log(best / "training.jsonl").evaluation["auroc"]
+    assert len(curve.steps) == len(evaluations) and np.isnan(curve.values).all()
+
+
+@pytest.mark.parametrize(
+    ("split", "negative_set", "words"),
+    [
+        ("train", "genomic", "no negative is in split 'train'"),
+        ("valid", None, "no window is in split 'valid'"),
+    ],
+)
+def test_windows_that_cannot_be_learned_are_refused_at_once(
+    tiny_config: Path, tmp_path: Path, run: Run, split: str, negative_set: str | None, words: str
+) -> None:
+    windows = without(load_config(tiny_config).paths.windows, tmp_path / "windows", split, negative_set)
+    for command in ("finetune-promoter", "train baseline-promoter"):
+        if split == "valid" and command != "finetune-promoter":
+            continue
+        arguments = (tiny_config, "--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "model")
+        found = run(*command.split(), *arguments, *(sets(RANDOM) if command == "finetune-promoter" else ()))
+        refused(found, 1, words)
+        assert not (tmp_path / "model").exists()

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, log_loss, roc_auc_score
 
 import bigbird_dna
 from bigbird_dna.baselines.kmers import both_strand_frequencies, kmer_frequencies
@@ -135,6 +136,56 @@ def test_a_model_directory_has_everything(run_of_a_kind: tuple[Labeled, Path], t
 
 
 @pytest.mark.slow
+def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
+    tmp_path: Path, config: Path
+) -> None:
+    """Loss, weights, regressions and metrics leave missing labels out, in all files."""
+    data = labeled(tmp_path, "multilabel")
+    frame = pd.read_csv(data.path)
+    frame = pd.concat(
+        [
+            frame,
+            *(
+                frame.assign(sequence=[random_dna(60, 500 * copy + row) for row in range(80)])
+                for copy in (1, 2)
+            ),
+        ]
+    )
+    counts = motif_counts(frame["sequence"].tolist())
+    missing = np.random.default_rng(5).random((len(frame), 2)) < 0.25
+    labels = np.where(missing, [["NA", "-1"]], (counts[:, 1:] > 2).astype(int).astype(str))
+    frame[["label_1", "label_2"]] = labels
+    frame.to_csv(data.path, index=False)
+    path = trained(data, config, tmp_path / "model", "--set", "sequences.baselines.shuffled_labels=0")
+    provenance = json.loads((path / "provenance.json").read_text())
+    without, single = int(missing.all(axis=1).sum()), int((missing.sum(axis=1) == 1).sum())
+    assert (provenance["rows_without_label"], provenance["missing_labels"]) == (without, single)
+    assert f"{without:,}, left out" in (path / "report.html").read_text()
+    predictions = pd.read_parquet(path / "predictions.parquet").set_index("name")
+    held_out = read_labeled_sequences([data.path])
+    numbers = [int(name.partition("_")[2] or 1) - 1 for name in held_out.names]
+    truth = pd.DataFrame(np.where(missing, np.nan, counts[:, 1:] > 2)[numbers], index=held_out.names)
+    for column, output in enumerate(("label_1", "label_2")):
+        np.testing.assert_array_equal(predictions[f"label/{output}"], truth.loc[predictions.index, column])
+    table = pd.read_csv(path / "metrics.tsv", sep="\t").set_index(["output", "model"])
+    test, areas = predictions[predictions["split"] == "test"], []
+    for output in ("label_1", "label_2"):
+        known = test[test[f"label/{output}"].notna()]
+        y, x = known[f"label/{output}"], known[f"model/{output}"]
+        areas.append(roc_auc_score(y, x))
+        row = table.loc[(output, "model")]
+        assert (row["n"], row["positives"]) == (len(known), y.sum())
+        assert row["auroc"] == pytest.approx(areas[-1], rel=1e-5)
+        assert row["auprc"] == pytest.approx(average_precision_score(y, x), rel=1e-5)
+        called = x >= 0.5
+        assert row["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, called), rel=1e-5)
+    metrics = json.loads((path / "metrics.json").read_text())["test"]["model"]
+    y, x = (test[[f"{name}/label_1", f"{name}/label_2"]].to_numpy(float) for name in ("label", "model"))
+    both = ~np.isnan(y)
+    assert metrics["loss"] == pytest.approx(log_loss(y[both], x[both]), rel=1e-4)
+    assert metrics["auroc"] == pytest.approx(np.median(areas), rel=1e-9)
+
+
 def test_a_stopped_training_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also within the control, after the model itself was trained: the results are the same."""
     from bigbird_dna.finetuning import sequences as module

@@ -43,6 +43,26 @@ def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
         read_labeled_tables([tmp_path / "x.csv"])
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_another_separator_than_the_name_says(tmp_path: Path, name: str, separator: str) -> None:
+    text = ROWS.assign(name=["a,b", "c;d", "e|f"]).to_csv(index=False, sep=separator).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    found = read_labeled_tables([tmp_path / name])
+    assert found.positives.sequences == {"a,b": "ACGTN", "e|f": "GGNA"}
+    assert found.negatives.sequences == {"c;d": "TTTT"}
+    with fails(DataError, "no column 'dna' (found: sequence, label, name)"):
+        read_labeled_tables([tmp_path / name], TableColumns("dna"))
+
+
+def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
+    rows = pd.concat([ROWS, ROWS]).assign(label=[1, 0, 1, None, "NA", 0], split=["train", "test"] * 3)
+    found = read_labeled_tables([written(tmp_path / "x.csv", rows)])
+    assert found.positives.sequences == {"row": "ACGTN", "row_3": "GGNA"}
+    assert found.negatives.sequences == {"row_2": "TTTT", "row_6": "GGNA"}
+    assert found.splits == {"row": "train", "row_2": "test", "row_3": "train", "row_6": "test"}
+
+
 def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
     column = ROWS.assign(split=["Train", "dev", "test"], name=["a", "b", "c"])
     found = read_labeled_tables([written(tmp_path / "x.csv", column)])

@@ -221,6 +221,52 @@ def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) 
     assert table["low"].isna().all() and len(conclusions) == 1
 
 
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_missing_labels_are_reported_and_change_no_other_check(kind: str, tmp_path: Path) -> None:
+    """A shortcut to the known labels is found as without the rows and cells that have none."""
+    rng = np.random.default_rng(3)
+    texts = [random_dna(60 + number % 30, number) for number in range(300)]
+    lengths = np.arange(300) % 30
+    other = np.array([text.count("A") for text in texts], float)
+    columns = {"label_0": (lengths > 14).astype(float), "label_1": (other > np.median(other)).astype(float)}
+    if kind == "regression":
+        columns = {"label_0": lengths / 5 + rng.normal(size=300), "label_1": other + 0.5}
+    frame = pd.DataFrame({"sequence": texts, "split": ["train"] * 200 + ["test"] * 100, **columns})
+    missing = rng.random((300, 2)) < 0.3
+    frame[["label_0", "label_1"]] = frame[["label_0", "label_1"]].mask(missing)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    conclusions = audit_dataset([tmp_path / "x.csv"], tmp_path / "audit")
+    rows = int(missing.all(axis=1).sum())
+    single = int((missing.sum(axis=1) == 1).sum())
+    checks = pd.read_csv(tmp_path / "audit/audit.tsv", sep="\t").set_index("check")
+    assert checks.loc["sequences without a label", "sequences"] == rows
+    assert checks.loc["sequences with a missing label", "sequences"] == single
+    assert conclusions[:2] == [
+        f"{rows} sequences have no label: left out.",
+        f"{single} of {2 * (300 - rows)} labels are missing: ignored.",
+    ]
+    (shortcut,) = [one for one in conclusions if "from length alone" in one]
+    assert "'label_0' best" in shortcut
+    counted = pd.read_csv(tmp_path / "audit/labels.tsv", sep="\t").set_index(["label", "split"])
+    for number, label in enumerate(("label_0", "label_1")):
+        known = frame[~missing[:, number]]
+        for split, own in (("all", known), ("train", known[known.split == "train"])):
+            row = counted.loc[(label, split)]
+            assert row["sequences"] == len(own)
+            if kind == "regression":
+                assert row["mean"] == pytest.approx(own[label].mean(), rel=1e-5)
+            else:
+                assert row["positives"] == own[label].sum()
+    # As in a table of one label, without the rows that lack it.
+    frame[~missing[:, 0]].drop(columns="label_1").to_csv(tmp_path / "y.csv", index=False)
+    audit_dataset([tmp_path / "y.csv"], tmp_path / "one", label_columns=["label_0"])
+    several, one = (
+        pd.read_csv(tmp_path / name / "features.tsv", sep="\t").set_index("label").loc["label_0", "length"]
+        for name in ("audit", "one")
+    )
+    assert several == pytest.approx(one, abs=0.02) and several > 0.8
+
+
 def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     table = clean("binary", 3)
     for label, name in ((1, "p"), (0, "n")):

@@ -18,7 +18,7 @@ from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
-from tests.cli.command import Run, table
+from tests.cli.command import Run, refused, table
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -147,10 +147,10 @@ def test_a_long_sequence_is_as_in_the_center(tmp_path: Path) -> None:
     ("name", "content", "error"),
     [
         ("x.csv", "name,text\na,ACGT\n", DataError),
-        ("x.csv", "sequence\nACGT\nMKVL\n", DataError),
-        ("x.csv", 'sequence\nACGT\n""\n', DataError),
+        ("x.csv", "sequence\nMKVL\nFFFF\n", DataError),
+        ("x.csv", 'sequence,b\n"",1\n', DataError),
         ("x.csv", "sequence,b\nACGT,1\nA\n", DataError),
-        ("x.fa", ">a\nACGT\n>b\nMKVL\n", DataError),
+        ("x.fa", ">a\nMKVL\n>b\n", DataError),
         ("x.fa", ">a\nACGT\n>a\nACGT\n", DataError),
         ("x.fa", f">a\n{'ACGT' * 30_000}\n", DataError),
         ("x.parquet", "not Parquet", DataError),
@@ -175,6 +175,51 @@ def test_faults_name_the_record(tmp_path: Path, name: str, content: str, error: 
     assert not (tmp_path / "out.tsv").exists()
 
 
+BAD = {1: "MKVLSE", 4: "", 5: "ACG*TT", 9: "N" * LENGTH}
+NOTES = {1: "invalid_letter", 4: "empty", 5: "invalid_letter", 9: "too_many_n"}
+
+
+@pytest.mark.parametrize("kind", ["binary", "multilabel"])  # of one length, of any
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.parquet", "x.fa"])
+def test_bad_sequences_have_a_note(kind: str, name: str, tmp_path: Path, run: Run) -> None:
+    """They change neither the order nor another row, and are counted."""
+    save(tmp_path / "model", model_of(kind), {}, {}, {})
+    good = [random_dna(LENGTH, number) for number in range(12)]
+    texts = [BAD.get(number, text) for number, text in enumerate(good)]
+    frame = pd.DataFrame({"name": [f"s{number}" for number in range(12)], "sequence": texts})
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        frame.replace("", None).to_parquet(path)
+    elif path.suffix == ".fa":
+        path.write_text("".join(f">s{number}\n{text}\n" for number, text in enumerate(texts)))
+    else:
+        frame.to_csv(path, index=False, sep="," if path.suffix == ".csv" else "\t")
+    found = run("score-sequences", tmp_path / "model", path, "--device", "cpu", "--pad")
+    rows = table(found.out)
+    assert found.code == 0 and [row["name"] for row in rows] == [f"s{number}" for number in range(12)]
+    assert {number: row["note"] for number, row in enumerate(rows) if row["note"] != "."} == NOTES
+    assert "3 sequences are not DNA and not scored (2 invalid_letter, 1 empty)" in found.err
+    assert "'L' is not a DNA letter" in found.err and "4 not scored" in found.err
+    expected = model_of(kind).predict(
+        [good[number] for number in range(12) if number not in BAD], device="cpu"
+    )
+    columns = ["score"] if kind == "binary" else [*KINDS[kind]["outputs"]]
+    shown = [[row[column] for column in columns] for row in rows]
+    assert [number for number, row in enumerate(shown) if "NA" in row] == [*BAD]
+    values = [[*map(float, row)] for number, row in enumerate(shown) if number not in BAD]
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
+def test_no_scored_sequence_is_an_error(tmp_path: Path, run: Run) -> None:
+    save(tmp_path / "model", model_of("binary"), {}, {}, {})
+    (tmp_path / "x.csv").write_text('sequence,b\nACGT,1\nEFQ,1\n"",1\n')
+    found = run("score-sequences", tmp_path / "model", tmp_path / "x.csv", "-o", tmp_path / "x.tsv")
+    sentence = refused(
+        found, 1, tmp_path / "x.csv", "1 other_length, 1 invalid_letter, 1 empty", after_log=True
+    )
+    assert "--pad" in sentence and not (tmp_path / "x.tsv").exists()
+
+
 def test_models_that_cannot_score(tmp_path: Path, home: Path) -> None:
     path = files(tmp_path)["x.csv"]
     with fails(ModelError):
@@ -192,3 +237,7 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path, run: Run) -> None:
     with path.open() as stream:
         streamed = subprocess.run([*command, "-"], stdin=stream, capture_output=True, text=True, check=True)
     assert table(streamed.stdout) == table(run(*words, path, "--device", "cpu").out)
+    bad = f">a\n{TEXTS[0]}\n>b\n>c\nEFQ\n>d"
+    streamed = subprocess.run([*command, "-"], input=bad, capture_output=True, text=True, check=True)
+    assert [row["note"] for row in table(streamed.stdout)] == [".", "empty", "invalid_letter", "empty"]
+    assert "3 sequences are not DNA" in streamed.stderr

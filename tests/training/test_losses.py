@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import expit, log_softmax
 from scipy.stats import pearsonr
+from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.config import LabelKind
 from bigbird_dna.training.draws import WindowDraws, balanced_turns
@@ -91,9 +92,66 @@ def test_predictions_have_logits_and_metrics(kind: LabelKind) -> None:
     if kind == "regression":
         pairs = zip(logits.T, labels.T, strict=True)
         assert found["pearson"] == pytest.approx(np.mean([pearsonr(a, b)[0] for a, b in pairs]))
-        assert label_metric(kind, np.ones_like(labels), labels) == 0
+        assert np.isnan(label_metric(kind, np.ones_like(labels), labels))
     broken = loss.metrics(np.full_like(logits, np.nan), labels)
     assert all(np.isnan(value) for value in broken.values())
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_missing_labels_count_in_neither_loss_nor_metric(kind: LabelKind) -> None:
+    rng = np.random.default_rng(1)
+    labels = labels_of(kind)
+    missing = rng.random(labels.shape) < 0.3
+    given = np.where(missing, np.nan, labels).astype(np.float32)
+    loss, logits = LabelLoss.of(kind, given, False), outputs_for(labels).astype(np.float32)
+    columns = [labels[~rows, t].astype(float) for t, rows in enumerate(missing.T)]
+    outputs = [logits[~rows, t].astype(float) for t, rows in enumerate(missing.T)]
+    if kind == "regression":
+        columns = [(y - y.mean()) / y.std() for y in columns]
+        terms = [(x - y) ** 2 for x, y in zip(outputs, columns, strict=True)]
+        metric = np.mean([pearsonr(x, y)[0] for x, y in zip(outputs, columns, strict=True)])
+    else:
+        terms = [np.logaddexp(0, x) - x * y for x, y in zip(outputs, columns, strict=True)]
+        metric = np.median([roc_auc_score(y, x) for x, y in zip(outputs, columns, strict=True)])
+    found = loss.metrics(logits, given)
+    assert found["loss"] == pytest.approx(np.concatenate(terms).mean(), rel=1e-5)
+    assert [*found.values()][1] == pytest.approx(metric, rel=1e-9)
+    # The gradients of missing labels are 0, and a batch in parts has that of the whole.
+    tensors = torch.from_numpy(logits).requires_grad_(), torch.from_numpy(given)
+    total = loss.count(tensors[1])
+    for rows in (slice(0, 7), slice(7, None)):
+        (loss.rows(tensors[0][rows], tensors[1][rows]).sum() / total).backward()
+    gradient = tensors[0].grad
+    assert gradient is not None and np.array_equal(gradient.numpy() == 0, missing)
+    again = torch.from_numpy(logits).requires_grad_()
+    known = torch.from_numpy(~missing)
+    loss.terms(again, tensors[1])[known].mean().backward()
+    torch.testing.assert_close(again.grad, gradient)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("binary", [[1], [1], [1]]),
+        ("binary", [[0], [0], [0]]),
+        ("multilabel", [[1, 0]] * 3),
+        ("regression", [[2.5], [2.5], [2.5]]),
+    ],
+)
+def test_a_metric_of_a_single_class_is_undefined(kind: LabelKind, labels: list[list[float]]) -> None:
+    outputs = np.random.default_rng(1).normal(size=np.shape(labels))
+    assert np.isnan(label_metric(kind, outputs, np.array(labels)))
+
+
+def test_few_of_a_class_have_an_auroc() -> None:
+    """Of a single label any number counts, of several those with at least five of both classes."""
+    labels, outputs = np.array([1, 0, 0, 1, 0, 0]), np.array([0.9, 0.1, 0.4, 0.3, 0.2, 0.8])
+    expected = roc_auc_score(labels, outputs)
+    assert label_metric("binary", outputs[:, None], labels[:, None]) == pytest.approx(expected)
+    many = np.tile(np.arange(20) % 2, (2, 1)).T
+    many[4:, 1] = 0
+    scores = np.random.default_rng(2).normal(size=(20, 2))
+    assert label_metric("multilabel", scores, many) == pytest.approx(roc_auc_score(many[:, 0], scores[:, 0]))
 
 
 @pytest.mark.parametrize("ones", [3, 20, 45, 57])
