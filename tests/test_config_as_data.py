@@ -128,7 +128,9 @@ def test_numbers_as_people_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.1e-2", "+1e-3", ".1e-2", "1000e-6"])
 def test_a_rate_is_a_number_for_every_reader(tmp_path: Path, text: str) -> None:
     """YAML 1.1, which PyYAML and Snakemake read, takes most of these for texts."""
-    path = written(tmp_path / "run.yaml", f"pretraining: {{optimizer: {{learning_rate: {text}}}, steps: 2e5}}")
+    path = written(
+        tmp_path / "run.yaml", f"pretraining: {{optimizer: {{learning_rate: {text}}}, steps: 2e5}}"
+    )
     elsewhere = yaml.safe_load(path.read_text())
     assert elsewhere["pretraining"]["steps"] == "2e5"
     set_here = load_config(written(tmp_path / "a.yaml", ""), [f"pretraining.optimizer.learning_rate={text}"])
