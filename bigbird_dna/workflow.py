@@ -117,7 +117,7 @@ def launcher(container: str) -> Callable[..., list[str]]:
             return ["bigbird-dna"]
         options = [f"--{name}={count}" for name, count in counts.items()]
         options += [f"--container-command={container}"] if container else []
-        return ["python", "-m", "bigbird_dna.cli.launch", *options, "--"]
+        return ["python", "-P", "-m", "bigbird_dna.cli.launch", *options, "--"]
 
     return launch
 

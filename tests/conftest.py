@@ -105,13 +105,19 @@ def reference(make_reference: Callable[..., Reference]) -> Reference:
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """The command minds signals, and in the end leaves them to the system: here they are pytest's."""
+    """The command minds signals, and in the end leaves them to the system: here they are pytest's.
+
+    So is the environment of processes, which import from the working directory.
+    """
+    environment = dict(os.environ)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     hooks = sys.unraisablehook, sys.excepthook
     try:
         yield
     finally:
         sys.unraisablehook, sys.excepthook = hooks
+        if "PYTHONSAFEPATH" not in environment:
+            os.environ.pop("PYTHONSAFEPATH", None)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -125,6 +125,25 @@ def test_numbers_as_people_write_them(tmp_path: Path) -> None:
         assert load_config(path).pretraining.optimizer.learning_rate == rate
 
 
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.1e-2", "+1e-3", ".1e-2", "1000e-6"])
+def test_a_rate_is_a_number_for_every_reader(tmp_path: Path, text: str) -> None:
+    """YAML 1.1, which PyYAML and Snakemake read, takes most of these for texts."""
+    path = written(
+        tmp_path / "run.yaml", f"pretraining: {{optimizer: {{learning_rate: {text}}}, steps: 2e5}}"
+    )
+    elsewhere = yaml.safe_load(path.read_text())
+    assert elsewhere["pretraining"]["steps"] == "2e5"
+    set_here = load_config(written(tmp_path / "a.yaml", ""), [f"pretraining.optimizer.learning_rate={text}"])
+    assert set_here.pretraining.optimizer.learning_rate == 0.001
+    for config in (load_config(path), parse_config(elsewhere)):
+        assert config.pretraining.optimizer.learning_rate == 0.001
+        assert (config.pretraining.steps, type(config.pretraining.steps)) == (200_000, int)
+    assert parse_config({"genome": {"test": ["1e5"]}}).genome.test == ("1e5",)
+    for wrong in ("1e-3x", "1e400", "1.5e0"):
+        with fails(ConfigError, "steps"):
+            parse_config({"pretraining": {"steps": wrong}})
+
+
 class _Own:
     """Something that a program puts into a configuration."""
 

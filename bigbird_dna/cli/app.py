@@ -7,8 +7,9 @@ demand: `--help` imports no heavy libraries, and the core imports nothing from `
 
 import inspect
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -200,11 +201,30 @@ def _made(name: str, place: str, panel: str | None) -> Any:
     """Return a function as a command, built by Typer as the only command of an application."""
     module, _, function = place.rpartition(".")
     alone = typer.Typer(add_completion=False)
-    command = getattr(import_module(f"bigbird_dna.{module}"), function)
+    command = _keeping_inputs(getattr(import_module(f"bigbird_dna.{module}"), function))
     *text, example = (" ".join(part.split()) for part in inspect.cleandoc(command.__doc__).split("\n\n"))
     words: dict[str, Any] = {"help": "\n\n".join(text), "epilog": example, "rich_help_panel": panel}
     alone.command(name, cls=_Command, **words)(command)
     return get_command(alone)
+
+
+def _keeping_inputs(command: Any) -> Any:
+    """Return a command that refuses an output `-o` that is one of its inputs, or is inside an input model."""
+    parameters = inspect.signature(command).parameters.values()
+    outputs = [one.name for one in parameters if "-o" in (getattr(one.default, "param_decls", None) or ())]
+
+    @wraps(command)
+    def checked(**given: Any) -> None:
+        from bigbird_dna.disk.outputs import check_not_input
+
+        listed = [(name, value if isinstance(value, list) else [value]) for name, value in given.items()]
+        for output in (given[name] for name in outputs):
+            if isinstance(output, Path) and output != Path("-"):
+                others = (one for name, values in listed if name not in outputs for one in values)
+                check_not_input(output, [one for one in others if isinstance(one, Path)])
+        command(**given)
+
+    return checked
 
 
 app = typer.Typer(

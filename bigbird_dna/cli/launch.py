@@ -1,10 +1,13 @@
 """Start training with several processes, one GPU per process if it runs on GPUs.
 
-    python -m bigbird_dna.cli.launch --processes 16 --nodes 2 --cpus 32 -- pretrain CONFIG …
+    python -P -m bigbird_dna.cli.launch --processes 16 --nodes 2 --cpus 32 -- pretrain CONFIG …
 
 A single process runs the command itself. `torchrun` starts several processes on one node. For several nodes
 of a Slurm job, `srun` starts one `torchrun` per node; all connect to the node of this process. The started
 command replaces this process: it receives the signals, and its exit code is the exit code of the job.
+
+Without `-P`, Python would run a file of the working directory that has the name of one of its own modules,
+such as `tokenize.py`. All processes are started with it.
 
 With `--container-command "apptainer exec IMAGE"` this process stays outside the container, where `srun` is
 available, and the training runs inside: on several nodes, each node enters the container separately.
@@ -20,8 +23,8 @@ from typing import NoReturn
 
 from bigbird_dna.errors import UsageError
 
-COMMAND = ("-m", "bigbird_dna.cli.main")
-TORCHRUN = ("-m", "torch.distributed.run")
+COMMAND = ("-P", "-m", "bigbird_dna.cli.main")
+TORCHRUN = ("-P", "-m", "torch.distributed.run")
 
 
 def command_line(
@@ -44,10 +47,11 @@ def command_line(
         raise UsageError(f"--processes {processes} must be a positive multiple of --nodes {nodes}")
     here = processes // nodes
     python = [*inside, "python"] if inside else [sys.executable]
-    training = [*COMMAND, *words]
     if processes == 1:
-        return [*python, *training]
-    many = [f"--nproc-per-node={here}"]
+        return [*python, *COMMAND, *words]
+    program = python[-1]
+    training = [program, "-u", *COMMAND, *words]  # torchrun itself would start it without -P
+    many = [f"--nproc-per-node={here}", "--no-python"]
     if nodes == 1:
         return [*python, *TORCHRUN, "--standalone", *many, *training]
     job = environment.get("SLURM_JOB_ID")
@@ -62,7 +66,7 @@ def command_line(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Replace this process by the command that the arguments define."""
     parser = argparse.ArgumentParser(
-        prog="python -m bigbird_dna.cli.launch", description="Start training with several processes."
+        prog="python -P -m bigbird_dna.cli.launch", description="Start training with several processes."
     )
     parser.add_argument("--processes", type=int, default=1, help="total number of processes, one per GPU")
     parser.add_argument("--nodes", type=int, default=1, help="number of nodes of the current Slurm job")

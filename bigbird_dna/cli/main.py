@@ -156,6 +156,8 @@ def main() -> NoReturn:
     signals = _Signals()
     signals.handle()
     guard_streams()
+    # Python processes that a command starts do not run files of the working directory, such as `tokenize.py`.
+    os.environ["PYTHONSAFEPATH"] = "1"
     from typer.main import get_command
 
     from bigbird_dna.cli.app import app

@@ -138,7 +138,7 @@ def embed(
         "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions; each "
         "also .gz. - reads FASTA, or BED, from standard input."
     ),
-    output: Path = result(..., "FILE", "Output file, written atomically: .parquet, .npy or .h5ad."),
+    output: Path = result(..., "FILE", "Output file, written atomically: .parquet, .npz or .h5ad."),
     reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
     aliases: Path | None = opt.ALIASES,
     sequence_column: str = opt.SEQUENCE_COLUMN,
@@ -163,8 +163,8 @@ def embed(
 
     Parquet has the columns name, note and embedding, or layer_0, layer_1 and so on with --layer all; regions
     have contig, start, end, name and strand. With --pool token or base, each sequence has several rows, with
-    token_start and token_end, or position, counted from 0. NAME.npy is an array of the rows, which
-    NAME.names.tsv describes. An .h5ad file is for scanpy and needs pip install 'bigbird-dna[embeddings]'.
+    token_start and token_end, or position, counted from 0. An .npz file has the array embeddings, and the
+    other columns as arrays. An .h5ad file is for scanpy and needs pip install 'bigbird-dna[embeddings]'.
     Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
     central ones, with the note truncated.
 

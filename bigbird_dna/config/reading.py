@@ -19,7 +19,17 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from bigbird_dna.config.run import Config
-from bigbird_dna.config.safe_yaml import compose_yaml, key_shown, plain, read_yaml, shortened, shown, unfit
+from bigbird_dna.config.safe_yaml import (
+    EXPONENT,
+    compose_yaml,
+    exponent_number,
+    key_shown,
+    plain,
+    read_yaml,
+    shortened,
+    shown,
+    unfit,
+)
 from bigbird_dna.errors import ConfigError, first_fault, meant, nearest
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
@@ -101,13 +111,27 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration", text:
 def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = "") -> M:
     """Return the validated configuration of a mapping; `text` is the content of the file `source`.
 
-    `ConfigError` contains, on one line, `source` and the line, key and value of the first fault, or for an
-    unknown key the nearest valid key.
+    Texts such as 1e-3, which other YAML readers (Snakemake's) return for such numbers, are numbers where a
+    key needs one. `ConfigError` contains, on one line, `source` and the line, key and value of the first
+    fault, or for an unknown key the nearest valid key.
     """
     try:
         return model.model_validate(plain(values, source))
     except ValidationError as error:
-        first, reason = error.errors()[0], first_fault(error).reason
+        faults, reason = error.errors(), first_fault(error).reason
+    first, numbers = faults[0], copy.deepcopy({**values})
+    for fault in faults:
+        given = fault["input"]
+        if (
+            fault["type"] in ("float_type", "int_type")
+            and isinstance(given, str)
+            and EXPONENT.fullmatch(given)
+        ):
+            place = _within(numbers, fault["loc"])
+            if place and not isinstance(_at(numbers, place[:-1]), tuple):
+                _put(numbers, place, exponent_number(given))
+    if numbers != values:
+        return checked(model, numbers, source, text)
     key = _key(first)
     if first["type"] == "extra_forbidden":
         raise _unknown(first, model, source, text)

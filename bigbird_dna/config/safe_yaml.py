@@ -131,6 +131,17 @@ _TAG = "tag:yaml.org,2002:"
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|[^:]*[.eE][^:]*)", re.IGNORECASE)
 
 
+EXPONENT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+")
+"""Numbers that YAML 1.1 reads as text, such as 1e-3."""
+_EXACT = 2**53  # integers below are exact as floating-point numbers
+
+
+def exponent_number(text: str) -> int | float:
+    """Return the number that a text of `EXPONENT` stands for: 1e5 is an integer."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+
+
 class _Refused(yaml.MarkedYAMLError):
     """Valid YAML that is not allowed in a configuration."""
 
@@ -174,6 +185,8 @@ class _Loader(yaml.SafeLoader):
     def _number(self, node: yaml.ScalarNode) -> int | float:
         text = self.construct_scalar(node)
         try:
+            if EXPONENT.fullmatch(text):
+                return exponent_number(text)
             if _NUMBER.fullmatch(text):
                 whole = node.tag == f"{_TAG}int"
                 return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
@@ -195,10 +208,7 @@ class _Loader(yaml.SafeLoader):
         raise _Refused(f"tag {shown(node.tag.replace(_TAG, '!!'))} is not supported", node.start_mark)
 
 
-# YAML 1.1 reads 5e-4 as a string; here it is a number.
-_Loader.add_implicit_resolver(
-    f"{_TAG}float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+_Loader.add_implicit_resolver(f"{_TAG}float", re.compile(f"{EXPONENT.pattern}$"), list("-+.0123456789"))
 for _kind, _constructor in {
     "null": _Loader.construct_yaml_null,
     "str": _Loader.construct_yaml_str,

@@ -16,15 +16,17 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError, error_text
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 PREFIX = ".bigbird-dna-"
 PAUSE = 0.2  # seconds between attempts
 NOTICE = 5.0  # seconds until a wait is logged
+_STANDARD_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 swept: set[Path] = set()
 _left: dict[Path, int] = {}  # directories that are not removed yet, and the process that made them
 _made: dict[Path, int] = {}  # directories created for results, outer before inner, and their process
@@ -153,18 +156,68 @@ def check_writable(path: Path) -> None:
 
     Call it before long work.
     """
-    with _beside(path):
-        pass
+    if not is_special(path):
+        with _beside(path):
+            pass
 
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Yield a scratch directory next to an output file; errors as in `check_writable`."""
+    """Yield a scratch directory next to an output file, or to the target of a link to it.
+
+    Errors are those of `check_writable`.
+    """
     if path.is_dir():
         raise UsageError(f"{path}: must be a file, not a directory")
-    make_parent(path)
-    with scratch_directory(path.parent, path) as directory:
+    target = link_target(path)
+    make_parent(target)
+    with scratch_directory(target.parent, path) as directory:
         yield directory
+
+
+def link_target(path: Path) -> Path:
+    """Return the file that a symbolic link leads to, which may not exist yet, or else `path`."""
+    if not path.is_symlink():
+        return path
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise UsageError(f"{path}: the symbolic link leads to itself") from None
+
+
+def is_special(path: Path) -> bool:
+    """Return whether a path is a pipe, a device or an open file of this process.
+
+    These are written to and never replaced.
+    """
+    return open_descriptor(path) is not None or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def open_descriptor(path: Path) -> int | None:
+    """Return N if a path is a name of this process's open file N, such as /dev/stdout or /dev/fd/63."""
+    for _ in range(40):
+        text = str(path)
+        if text in _STANDARD_STREAMS:
+            return _STANDARD_STREAMS[text]
+        if found := re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d{{1,9}})", text):
+            return int(found[1])
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def open_special(path: Path) -> IO[bytes]:
+    """Open a pipe, a device or an open file of this process for writing bytes.
+
+    Opening the name of an open file would truncate it, and a shell may have written to it before.
+    """
+    number = open_descriptor(path)
+    if number is None:
+        return path.open("wb")
+    if number == 1:
+        sys.stdout.flush()
+    return os.fdopen(os.dup(number), "wb")
 
 
 def make_parent(path: Path) -> None:
@@ -216,14 +269,21 @@ def sync(path: Path) -> None:
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path; rename it to `path` if the block ends without an error.
 
-    The temporary file has the same name as `path`, since writers use the suffix. A full disk is a
-    `DataError`, independent of the writer's exception.
+    Every output file is written by this function. Through a symbolic link, the file that it leads to is
+    replaced, and the link stays. A pipe, a device, or an open file such as /dev/stdout is never replaced: it
+    receives the bytes of the complete file. The temporary file has the same name as `path`, since writers use
+    the suffix. A full disk is a `DataError`, independent of the writer's exception.
     """
     path = Path(path)
-    with _beside(path) as directory, full_disk_reported(path, directory):
+    special = is_special(path)
+    with scratch_directory() if special else _beside(path) as directory, full_disk_reported(path, directory):
         temporary = directory / path.name
         yield temporary
-        move(temporary, path)
+        if special:
+            with temporary.open("rb") as complete, open_special(path) as stream:
+                shutil.copyfileobj(complete, stream)
+        else:
+            move(temporary, link_target(path))
 
 
 @contextmanager

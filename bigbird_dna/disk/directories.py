@@ -18,6 +18,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import (
     checksum,
     full_disk_reported,
+    link_target,
     lock_file,
     make_parent,
     make_scratch,
@@ -41,16 +42,17 @@ LOCK_SECONDS = 60.0  # moving files takes seconds
 def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
     """Raise `UsageError` for a directory that is not writable, or not replaceable without loss.
 
-    This includes a file, link or mount point; an input, its parents and its contents; the working directory
-    and its parents; and a directory with a file that no earlier run wrote. Call it before long work;
-    `atomic_directory` checks again.
+    This includes a file or mount point; an input, its parents and its contents; the working directory and its
+    parents; and a directory with a file that no earlier run wrote. A link stands for the directory that it
+    leads to. Call it before long work; `atomic_directory` checks again.
     """
     path = Path(path)
+    target = link_target(path)
     _check_location(path, inputs)
-    if strange := _foreign(path):
+    if strange := _foreign(target):
         raise UsageError(f"{path}: {strange}. Move or delete it, or choose another output")
-    make_parent(path)
-    with scratch_directory(path.parent, path):
+    make_parent(target)
+    with scratch_directory(target.parent, path):
         pass
 
 
@@ -61,8 +63,8 @@ def atomic_directory(path: Path, checksums: Mapping[str, str] | None = None) -> 
     The block may add the SHA-256 of large files to `checksums`, by path in the directory, which are then not
     read again. Errors are those of `check_directory`, before the block and after it; nothing is then written.
     """
-    path = Path(path)
     check_directory(path)
+    path = link_target(Path(path))
     with _incoming(path, path.parent) as temporary:
         yield temporary
         known = checksums or {}
@@ -79,8 +81,8 @@ def into_directory(path: Path, inputs: Iterable[Path | str | None] = ()) -> Iter
     Other files in `path` are kept. `UsageError`, without any change, if `path` cannot be created or is inside
     an input, or if it has a file of the same name that no earlier run wrote, or that has changed since.
     """
-    path = Path(path)
-    _check_inside(path, inputs)
+    _check_inside(Path(path), inputs)
+    path = link_target(Path(path))
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: must be a directory, not a file")
     make_parent(path / MARKER)
@@ -119,14 +121,12 @@ def _move_into(path: Path, temporary: Path) -> None:
 
 
 def _check_location(path: Path, inputs: Iterable[Path]) -> None:
-    if path.is_symlink():
-        raise UsageError(f"{path}: must not be a symbolic link; name its target directory")
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: must be a directory, not a file")
     real, working = path.resolve(), Path.cwd().resolve()
     if real == working or real in working.parents:
         raise UsageError(f"{path}: must not be the current directory or one that contains it")
-    if path.exists() and path.is_mount():
+    if path.exists() and real.is_mount():
         raise UsageError(f"{path}: must not be a mount point; name a directory in it")
     inputs = [Path(one) for one in inputs]
     for one in inputs:
@@ -137,7 +137,12 @@ def _check_location(path: Path, inputs: Iterable[Path]) -> None:
 
 def _check_inside(path: Path, inputs: Iterable[Path | str | None]) -> None:
     for one in inputs:
-        if one is not None and Path(one).is_dir() and Path(one).resolve() in path.resolve().parents:
+        if one is None or not Path(one).is_dir():
+            continue
+        given, output = Path(one).resolve(), path.resolve()
+        if given == output:
+            raise UsageError(f"{path}: must not be the input {one}")
+        if given in output.parents:
             raise UsageError(f"{path}: must not be inside the input {one}")
 
 

@@ -1,16 +1,28 @@
 """Output of a result: a file that is written atomically, or standard output."""
 
 import codecs
+import hashlib
+import re
 import shlex
 import shutil
 import sys
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_reported, scratch_directory
+from bigbird_dna.disk.atomic import (
+    atomic_path,
+    bgzip_writer,
+    full_disk_reported,
+    is_special,
+    link_target,
+    open_special,
+    scratch_directory,
+)
 from bigbird_dna.errors import DataError, UsageError, printable
 
 _PAUSE = 1.0  # maximum seconds that text is buffered while more is written
@@ -108,25 +120,33 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
 
     Inputs that are not paths, such as a model in memory, are ignored.
     """
-    if output is None:
+    if output is None or is_special(output):
         return
     if output.is_dir():
         raise UsageError(f"{output}: must be a file, not a directory")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: directory {output.parent} does not exist")
-    for path in (Path(one) for one in inputs if isinstance(one, (str, Path))):
-        if output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"{output}: would overwrite the input file")
-        if path.is_dir() and path.resolve() in output.resolve().parents:
+    target = link_target(output).absolute()
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"{output}: directory {target.parent if output.is_symlink() else output.parent} does not exist"
+        )
+    paths = [Path(one) for one in inputs if isinstance(one, (str, Path))]
+    check_not_input(output, paths)
+    for path in paths:
+        if path.is_dir() and path.resolve() in target.resolve().parents:
             raise UsageError(f"{output}: must not be inside the input {path}")
-    if not is_special(output):
-        with scratch_directory(output.resolve().parent, output):
-            pass
+    with scratch_directory(target.parent, output):
+        pass
 
 
-def is_special(output: Path) -> bool:
-    """Return whether a path is a pipe or a device, which is written to and never replaced."""
-    return output.exists() and not output.is_file()
+def check_not_input(output: Path, inputs: Iterable[Path]) -> None:
+    """Raise `UsageError` if an output would replace an input, or is inside an input that is a model."""
+    if is_special(output):
+        return
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{output}: would overwrite the input")
+        if (path / "config.json").is_file() and path.resolve() in link_target(output).resolve().parents:
+            raise UsageError(f"{output}: must not be inside the model {path}")
 
 
 @contextmanager
@@ -140,7 +160,7 @@ def text_destination(output: Path | None) -> Iterator[Destination]:
             yield path
         return
     with _errors_named(output):
-        stream = None if output is None else output.open("wb")
+        stream = None if output is None else open_special(output)
         live = LiveText(stream)
         try:
             yield live
@@ -158,13 +178,13 @@ def text_destination(output: Path | None) -> Iterator[Destination]:
 
 @contextmanager
 def destination(output: Path | None, format: str) -> Iterator[Path]:
-    """Yield a path to write to; its final content is copied to `output` (None: standard output).
+    """Yield a path to write to as in `atomic_path`; None means standard output, which `format` then names.
 
-    After an error nothing is copied.
+    After an error nothing is written.
     """
     with _errors_named(output):
-        if output is not None and not is_special(output):
-            with atomic_path(output.resolve()) as temporary:
+        if output is not None:
+            with atomic_path(output) as temporary:
                 yield temporary
             return
         with scratch_directory() as directory:
@@ -172,12 +192,8 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
             with full_disk_reported(spool, directory):
                 yield spool
             with spool.open("rb") as complete:
-                if output is None:
-                    shutil.copyfileobj(complete, sys.stdout.buffer)
-                    sys.stdout.buffer.flush()
-                else:
-                    with output.open("wb") as stream:
-                        shutil.copyfileobj(complete, stream)
+                shutil.copyfileobj(complete, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
 
 
 @contextmanager
@@ -204,6 +220,29 @@ def open_text(path: Destination, errors: str = "strict") -> Iterator[TextSink]:
         codecs.getwriter("utf-8")(opened, errors) as stream,
     ):
         yield stream
+
+
+_LONGEST_NAME = 60  # characters
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names of files, without a suffix, for different names of tracks, outputs or regions.
+
+    A short name of ASCII letters, digits, `.`, `-` and `_` is used as it is. Others are shortened and their
+    other characters replaced by `_`; part of their SHA-256 is added, so that no two are equal. So it is to
+    names that differ only in case, which some file systems ignore.
+    """
+    listed = list(names)
+    folded = Counter(name.casefold() for name in listed)
+    made = {}
+    for name in listed:
+        text = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        text = re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".-")[:_LONGEST_NAME]
+        if text != name or not name or folded[name.casefold()] > 1 or re.search(r"(^|-)[0-9a-f]{12}$", name):
+            digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+            text = f"{text}-{digest}" if text else digest
+        made[name] = text
+    return made
 
 
 def command_line(

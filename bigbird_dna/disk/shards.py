@@ -15,8 +15,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from bigbird_dna.disk.atomic import checksum, reading
-from bigbird_dna.disk.outputs import destination, is_special
+from bigbird_dna.disk.atomic import checksum, is_special, reading
+from bigbird_dna.disk.outputs import destination
 from bigbird_dna.errors import DataError, UsageError, shortened
 
 if TYPE_CHECKING:  # slow to import: inside the functions
@@ -67,7 +67,7 @@ def find_shard(text: str | None, output: Path | None) -> Shard | None:
     if text is None:
         return None
     shard = Shard.parse(text)
-    if output is None or (is_special(output) and not output.is_dir()):
+    if output is None or is_special(output):
         raise UsageError(f"--shard {shard}: a shard cannot go to standard output; give a file with -o")
     return shard
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.outputs import file_names
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_whole
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
@@ -57,12 +58,7 @@ class DependencyMap(NamedTuple):
     start: int  # 0-based
     sequence: str
     matrix: NDArray[np.float32]  # (L, L): row i, the substituted base; column j, the predicted base
-
-    @property
-    def file_name(self) -> str:
-        """A name for files: letters, digits, `.`, `-` and `_`."""
-        text = f"{self.contig}_{self.start}-{self.start + len(self.sequence)}"
-        return "".join(letter if letter.isalnum() or letter in ".-_" else "_" for letter in text)
+    file_name: str  # without a suffix, different for each map
 
     def save(self, path: Path) -> None:
         """Write the map as `.npz`, atomically."""
@@ -115,12 +111,15 @@ def dependency_maps(
             raise DataError(f"{where}: {size}; a dependency map needs 2 to {LONGEST} bp")
         if "N" in one.sequence:
             raise DataError(f"{where}: contains N or another IUPAC code; a dependency map needs known bases")
-    if len({(one.contig, one.start, len(one.sequence)) for one in given}) < len(given):
+    files = file_names(f"{one.contig}_{one.start}-{one.start + len(one.sequence)}" for one in given)
+    if len(files) < len(given):
         raise DataError(f"{regions}: a region or record occurs twice")
     computing = _Predicted(model, batch_size, choose_device(device))
-    for one in progress(given, "mapping dependencies", len(given), "regions"):
-        logits = computing.logits(one, places)
-        yield DependencyMap(one.name, one.contig, one.start, one.sequence, dependencies(logits))
+    for one, file in progress(
+        zip(given, files.values(), strict=True), "mapping dependencies", len(given), "regions"
+    ):
+        matrix = dependencies(computing.logits(one, places))
+        yield DependencyMap(one.name, one.contig, one.start, one.sequence, matrix, file)
 
 
 def dependencies(logits: Logits) -> NDArray[np.float32]:

@@ -251,7 +251,9 @@ def design(
             if count > 1:
                 raise DataError(f"{sequences}: the name {name!r} occurs {count} times; names must differ")
         check_motifs(sites, given, sequences)
-        files = stack.enter_context(into_directory(Path(output), [sequences, reference]))
+        files = stack.enter_context(
+            into_directory(Path(output), [loaded.path, sequences, reference, aliases])
+        )
         computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
         options = {"target": target, "edits": edits, "minimize": minimize, "method": method}
         found = [

@@ -1,6 +1,5 @@
 """Command `explain` and `bigbird_dna.explain`: contributions of bases to predictions, as files and a page."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.outputs import command_line, provenance, provenance_lines
+from bigbird_dna.disk.outputs import command_line, file_names, provenance, provenance_lines
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
@@ -56,6 +55,7 @@ EXPLAINED_BASES = Schema.of(
     "number effect_A effect_C effect_G effect_T; metric deletion deletion_noise",
     key=["name", "output", "contig", "position"],
 )
+OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
 SCORES = Schema.of("text name output; number score noise", key=["name", "output"])
 
 # Axes: V views, N targets, L bases of a target, T outputs.
@@ -158,7 +158,8 @@ def explain(
         genome = None if reference is None else stack.enter_context(opened(reference, aliases))
         given = read_targets(Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column)
         check_bigwig_contigs(len({one.contig for one in given}), targets, "explain fewer sequences")
-        files = stack.enter_context(into_directory(Path(output), [targets, reference]))
+        inputs = [loaded.path, targets, reference, aliases]
+        files = stack.enter_context(into_directory(Path(output), inputs))
         work = _method(loaded, method, columns, deletions, {"batch_size": batch_size, "device": device})
         explained = []
         for target in progress(given, "explaining", len(given), "sequences"):
@@ -175,6 +176,9 @@ def explain(
         )
         contigs = {one.contig: one.last - one.first for one in given} if genome is None else genome.contigs
         names = [output_names(loaded)[column] for column in columns]
+        if len(names) > 1:
+            prefixes = pd.DataFrame({"output": names, "prefix": output_prefixes(names).values()})
+            write_table(files / "outputs.tsv", prefixes, OUTPUT_PREFIXES)
         _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
         explanation_page(_figures(explained, names), line, method, files)
     return ExplanationCounts.of(explained)
@@ -230,8 +234,7 @@ def _write(
     for number, one in enumerate(explained):
         one_hot[number, :, : len(one.target.bases)] = one.mutations.one_hot.T
     np.savez_compressed(files / "ohe.npz", one_hot)
-    for column, name in enumerate(names):
-        prefix = output_prefix(name, len(names))
+    for column, prefix in enumerate(output_prefixes(names).values()):
         shap = np.zeros(one_hot.shape, np.float32)
         for number, one in enumerate(explained):
             shap[number, :, : len(one.target.bases)] = one.mutations.hypothetical[..., column].mean(0).T
@@ -242,9 +245,10 @@ def _write(
         write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")
 
 
-def output_prefix(name: str, outputs: int) -> str:
-    """The beginning of the names of an output's files, which depends on the number of `outputs`."""
-    return "" if outputs == 1 else re.sub(r"[^\w.-]+", "_", name) + "."
+def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of the names of each output's files: nothing if there is only one output."""
+    names = file_names(outputs)
+    return dict.fromkeys(names, "") if len(names) == 1 else {name: f"{file}." for name, file in names.items()}
 
 
 def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:

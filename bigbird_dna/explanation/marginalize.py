@@ -106,7 +106,8 @@ def marginalize(
         columns = chosen_outputs(loaded, tracks, len(output_names(loaded)))
         given = read_targets(Path(backgrounds), loaded, reference, aliases, sequence_column=sequence_column)
         check_motifs(sites, given, backgrounds, start or 0)
-        files = stack.enter_context(into_directory(Path(output), [backgrounds, reference]))
+        inputs = [loaded.path, backgrounds, reference, aliases]
+        files = stack.enter_context(into_directory(Path(output), inputs))
         given = _shuffled(given, shuffles, seed) if shuffles else given
         computing = {"batch_size": batch_size, "device": device}
         scores = partial(_mean_scores, loaded, columns, (offsets, tokenizations), computing)

@@ -24,7 +24,7 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.disk.tables import Schema, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
-from bigbird_dna.explanation.explain import SCORES, output_prefix
+from bigbird_dna.explanation.explain import SCORES, output_prefixes
 from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page
@@ -137,10 +137,10 @@ def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
             raise UsageError(
                 f"{path}: the longest explained sequence has {one_hot.shape[2]} bp; motifs need {SHORTEST}"
             )
-        for name in names:
+        for name, prefix in output_prefixes(names).items():
             if name in found:
                 raise UsageError(f"{path}: output {name!r} is also in another directory: explain it once")
-            shap = path / f"{output_prefix(name, len(names))}shap.npz"
+            shap = path / f"{prefix}shap.npz"
             contributions = _array(shap)
             if contributions.shape != one_hot.shape:
                 raise DataError(f"{shap}: has other dimensions than ohe.npz")

@@ -7,13 +7,14 @@ import threading
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyfaidx
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, scratch_directory
+from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, is_special, link_target, scratch_directory
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
 from bigbird_dna.errors import DataError, UsageError, error_text, meant, one_of
 from bigbird_dna.genome.assembly import (
@@ -296,13 +297,17 @@ def _write_chunks(
     `partial` lists the contigs of which the chunks contain only a part.
     """
     path = Path(path)
+    if is_special(path):
+        raise UsageError(f"{path}: must be a regular file, because its index is written next to it")
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
-    with (
-        atomic_path(path) as fasta,
-        atomic_path(path.with_name(f"{path.name}.gzi")) as gzi,
-        atomic_path(path.with_name(f"{path.name}.fai")) as fai,
-    ):
+    # Programs look for the index of a link next to the link, or next to the file that it leads to.
+    places = dict.fromkeys((path, link_target(path)))
+    with ExitStack() as outputs:
+        fasta, *indices = (
+            outputs.enter_context(atomic_path(one))
+            for one in (path, *(Path(f"{place}{end}") for place in places for end in (".fai", ".gzi")))
+        )
         with bgzip_writer(fasta, _BGZIP_MODE) as stream:
             for chunk in chunks:
                 text = chunk.sequence
@@ -318,7 +323,7 @@ def _write_chunks(
         with fasta.open("rb") as written:
             index = index_fasta(path, written, bgzip=True)
             read = Identity.of(os.fstat(written.fileno()))
-        for place, content in zip((fai, gzi), index.contents(), strict=True):
+        for place, content in zip(indices, [*index.contents()] * len(places), strict=True):
             place.write_bytes(content)
     found = Identity.of(path.stat())
     if settle(found) and found[:-1] == read[:-1]:  # the rename changed the time of the last status change

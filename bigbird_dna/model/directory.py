@@ -224,11 +224,11 @@ def write_model(
     calibration: Calibration | None = None,
     profile: TrainingProfile | None = None,
 ) -> None:
-    """Write the files of a model into an empty directory; `extra` maps names to further files to copy.
+    """Write the files of a model into a new directory; `extra` maps names to further files to copy.
 
     Tensors named in `half` are stored in float16. `calibration` is written to `calibration.json`, linked to
     these weights, and `profile` to `training_profile.json`. `provenance.json` records the checksums of all
-    files that `load` reads, see `weights`.
+    files that `load` reads, and of other tensors in the directory, such as an adapter; see `weights`.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
@@ -243,7 +243,7 @@ def write_model(
     }
     for name, source in extra.items():
         (directory / name).write_bytes(source.read_bytes())
-    tensors = [name for name in extra if name.endswith(".safetensors")]
+    tensors = sorted(path.name for path in directory.glob("*.safetensors") if path.name != WEIGHTS)
     read = (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors)
     files = {name: checksum(directory / name) for name in read}
     if calibration is not None:

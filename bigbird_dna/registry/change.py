@@ -47,9 +47,9 @@ from bigbird_dna.model.model import (
 )
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings
-from bigbird_dna.model.weights import fits_half, stored_tensors
+from bigbird_dna.model.weights import RECORD, fits_half, stored_tensors
 from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
-from bigbird_dna.training.adapters import ADAPTER, apply_adapter
+from bigbird_dna.training.adapters import ADAPTER, apply_adapter, base_of
 from bigbird_dna.training.initialization import genome_profile, load_start, read_provenance
 
 KEY = "compacted_from"
@@ -80,17 +80,21 @@ def merge_adapter(path: Path, base: Path, output: Path) -> None:
     """Write the model whose adapter is in the directory `path` to `output`, from its initial model `base`.
 
     The directory is that of a model trained with `adapt` frozen or lora; `model.safetensors` is not read.
-    `ModelError`: `base` has other weights than the training began with, or the adapter does not fit.
+    `ModelError`: the adapter has changed since it was saved or does not fit, or `base` has other weights than
+    the training began with.
     """
     base = find_model(base)
     check_directory(output, [path, base])
+    for name in (CONFIG, ADAPTER, tokenizer_file(path).name):
+        checksums.verify_one(path, name)
     config, settings, description = read_description(path / CONFIG)
     origin, initial = read_provenance(path), load_start(base)
-    if (trained_from := origin.get("pretrained_sha256")) != initial.sha256:
-        raise ModelError(
-            f"{base}: {path} was trained from another model, whose weights have the SHA-256 "
-            f"{shortened(str(trained_from))}"
-        )
+    for name, began in ((ADAPTER, base_of(path / ADAPTER)), (RECORD, origin.get("pretrained_sha256"))):
+        if began != initial.sha256:
+            raise ModelError(
+                f"{path / name}: was trained from another model than {base}: from weights with the SHA-256 "
+                f"{shortened(str(began))}, not {initial.sha256}"
+            )
     network = build_network(config, settings)
     apply_adapter(network, initial.one_encoder().state_dict(), path / ADAPTER)
     tokenizer = load_tokenizer(tokenizer_file(path), description)

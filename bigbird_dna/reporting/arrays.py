@@ -21,7 +21,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.disk.foreign import check_cells, open_parquet, read_frame
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.track_array import (
@@ -34,6 +34,9 @@ from bigbird_dna.reporting.track_array import (
     row_step,
 )
 
+Array = str | Path | Values | pd.DataFrame
+"""An array of rows × tracks: a file, or in memory."""
+
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 NOTE = "note"
 _UNNAMED = ("", "Unnamed: 0")  # header of pandas' row index; the latter after it was read as a column
@@ -42,13 +45,47 @@ _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
 _DOT = "."  # missing value in a numeric column, or a valid strand
 
 
-def open_array(source: str | Path | Values, kind: str) -> TrackArray:
-    """Open `FILE`, `FILE::NAME` or an array in memory, reading only its shape and names.
+def given_array(source: Any, kind: str) -> Array:
+    """Return a file, array or data frame for `open_array`; lists and others are converted to arrays.
+
+    `DataError`: the values are not numbers in rows of the same length.
+    """
+    if isinstance(source, pd.Series):
+        source = source.to_frame() if isinstance(source.name, str) else source.to_numpy()
+    if isinstance(source, str | Path | pd.DataFrame):
+        return source
+    if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
+        return source
+    try:
+        return np.asarray(source, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}") from None
+
+
+def _frame_array(kind: str, frame: pd.DataFrame) -> TrackArray:
+    """Return a data frame with a column per track; index and numbered columns give no names."""
+    located = [name for name in frame.columns if name in REGION_COLUMNS]
+    tracks = [name for name in frame.columns if name not in (*REGION_COLUMNS, NOTE)]
+    if len(set(tracks)) < len(tracks):
+        (name, _), *_ = Counter(tracks).most_common(1)
+        raise DataError(f"{kind}: contains two columns named {name!r}")
+    for name in tracks:
+        if frame[name].dtype.kind not in "biuf":
+            raise DataError(f"{kind}: column {name!r} contains {frame[name].dtype}, expected numbers")
+    names = None if all(isinstance(name, int | np.integer) for name in tracks) else tuple(map(str, tracks))
+    values = frame[tracks].to_numpy(np.float64, na_value=np.nan)
+    return memory_array(kind, values, names, frame[located].reset_index(drop=True) if located else None)
+
+
+def open_array(source: Array, kind: str) -> TrackArray:
+    """Open `FILE`, `FILE::NAME`, or an array or data frame in memory, reading only its shape and names.
 
     `kind` is "predictions" or "labels": the preferred array in a file with several arrays, and the name in
     messages of an array in memory. `DataError`: the file is missing, damaged, of an unknown format, or has no
     numbers of rows × tracks.
     """
+    if isinstance(source, pd.DataFrame):
+        return _frame_array(kind, source)
     if isinstance(source, np.ndarray):
         return memory_array(kind, source)
     text, _, name = str(source).partition("::")

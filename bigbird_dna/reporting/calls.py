@@ -39,7 +39,7 @@ from bigbird_dna.genome.annotation import read_genes
 from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
-from bigbird_dna.reporting.result import PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure
 from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, RATES, read_scan
 
 ALL = "all"
@@ -228,7 +228,13 @@ def _draw(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
                 ]
                 error = np.nan_to_num(np.array(sides)).clip(0)
                 upper.errorbar(
-                    x, rows["precision"], error, color=color, marker="o", markersize=3, label=str(name)
+                    x,
+                    rows["precision"],
+                    error,
+                    color=color,
+                    marker="o",
+                    markersize=3,
+                    label=legend_label(str(name)),
                 )
                 lower.plot(x, rows["calls_per_megabase"], color=color, marker="o", markersize=3)
             upper.set(xlabel="expected precision", ylabel="realized precision", xlim=(0, 1), ylim=(0, 1.02))

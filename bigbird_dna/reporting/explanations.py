@@ -22,6 +22,7 @@ from bigbird_dna.reporting.result import (
     SERIES,
     VERMILION,
     add_legend,
+    legend_label,
     panels,
     save_figure,
 )
@@ -177,7 +178,7 @@ def draw_searches(searches: Sequence[tuple[str, Sequence[float]]], target: float
 
     with panels(1, 1, 7, 4) as (figure, (axis,)):
         for number, (name, scores) in enumerate(searches[:MOST_SHOWN]):
-            label = name if len(searches) <= len(SERIES) else None
+            label = legend_label(name) if len(searches) <= len(SERIES) else None
             color = SERIES[number % len(SERIES)]
             axis.plot(range(len(scores)), scores, "o-", markersize=3, linewidth=1.2, color=color, label=label)
         if target is not None:

@@ -28,6 +28,7 @@ PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 GRAY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
 
+_MOST_TICKS = 100  # of a logarithmic axis
 FORMATS = (".svg", ".png", ".pdf")
 
 _PARAMETERS: dict[str, Any] = {
@@ -89,6 +90,11 @@ def add_legend(axis: Axes) -> None:
         axis.legend(loc="best")
 
 
+def legend_label(name: str) -> str:
+    """Return a name as a label: matplotlib leaves those that begin with "_" out of legends."""
+    return f"\u200b{name}" if name.startswith("_") else name
+
+
 def square_panel(axis: Axes, title: str, rows: str, legend: str) -> None:
     """Set both axes of a panel to 0–1; add a title, and the text `rows` above the panel.
 
@@ -114,10 +120,32 @@ def show_text(axis: Axes, text: str) -> None:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
-    """Write SVG, PNG or PDF, by the suffix of `path`, atomically and without a date."""
+    """Write SVG, PNG or PDF, by the suffix of `path`, atomically and without a date.
+
+    A `$` in a text is a dollar sign, not the beginning of a formula: texts are names from users' files.
+    """
+    from matplotlib import rc_context
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
     check_format(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
-    with atomic_path(path) as temporary:
+    with rc_context({"text.parse_math": False}), atomic_path(path) as temporary:
+        texts: Any = figure.findobj(Text)
+        for text in texts:
+            text.set_parse_math(False)
+        for axis in (one for panel in figure.axes for one in (panel.xaxis, panel.yaxis)):
+            # The labels of logarithmic axes, such as 10², are formulas.
+            ticks = (
+                [*axis.get_major_ticks(_MOST_TICKS)]
+                if isinstance(axis.get_major_formatter(), LogFormatter)
+                else []
+            )
+            if isinstance(axis.get_minor_formatter(), LogFormatter):
+                ticks += axis.get_minor_ticks(_MOST_TICKS)
+            for tick in ticks:
+                tick.label1.set_parse_math(True)
+                tick.label2.set_parse_math(True)
         figure.savefig(temporary, metadata=metadata, dpi=dpi)
 
 

@@ -32,7 +32,7 @@ from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.genome.sequence import tss_position
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
-from bigbird_dna.reporting.result import PALE, SERIES, panels, save_figure, show_text
+from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure, show_text
 from bigbird_dna.reporting.score_track import scored_windows
 
 SCAN = Schema.of(
@@ -161,7 +161,7 @@ def scan_figure(
             lower.plot([0, 1], [0, 1], color=PALE, linewidth=1.2)
             for number, (name, calls) in enumerate(found.items()):
                 curve, color = calls.curve, SERIES[number % len(SERIES)]
-                label = f"{name}  {curve.average_precision:.3f}"
+                label = f"{legend_label(name)}  {curve.average_precision:.3f}"
                 marks = np.searchsorted(curve.recall, np.linspace(0, curve.recall[-1], _POINTS))
                 kept = np.unique([*range(min(_POINTS // 10, len(curve.calls))), *marks])
                 upper.step(curve.recall[kept], curve.precision[kept], where="pre", color=color, label=label)

@@ -21,7 +21,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.result import GRAY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import GRAY, PALE, SERIES, legend_label, panels, save_figure
 from bigbird_dna.reporting.track_array import TrackArray, Values
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
 
@@ -190,7 +190,7 @@ def similarity_figure(table: pd.DataFrame, strata: Strata, path: Path) -> None:
                 color = SERIES[number % len(SERIES)]
                 has = ~np.isnan(low)
                 axis.vlines(x[has], low[has], high[has], color=color, linewidth=1.4, alpha=0.7)
-                axis.plot(x, area, "o", color=color, markersize=5, label=model)
+                axis.plot(x, area, "o", color=color, markersize=5, label=legend_label(model))
             labels = []
             for name in strata.names:
                 n, positives = int(counts.loc[name, "n"]), int(counts.loc[name, "positives"])

@@ -130,7 +130,7 @@ def _track(path: Path, number: int) -> HubTrack:
         raise UsageError(f"{path}: expected a bigWig (.bw) or BED file; score with -o NAME.bw")
     if not re.fullmatch(r"[\w.+-]+", path.name, re.ASCII):
         raise UsageError(f"{path}: a name must contain only letters, digits, '.', '_', '+' and '-'")
-    name = f"t{number + 1}_{re.sub(r'[^A-Za-z0-9]', '_', path.name)}"
+    name = f"t{number + 1}_{re.sub(r'[^A-Za-z0-9]', '_', path.name)[:60]}"
     facts = [f"SHA-256 {checksum(path)}"]
     if format == "bed":
         count = sum(1 for _ in read_bed(path))

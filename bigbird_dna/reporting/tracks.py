@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
@@ -19,7 +18,7 @@ from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.tables import Column, Schema, read_text_table, with_types, write_table
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.arrays import open_array, read_blocks
+from bigbird_dna.reporting.arrays import Array, given_array, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
     TRACK_CALIBRATION,
     median_line,
@@ -41,7 +40,6 @@ from bigbird_dna.reporting.track_page import SourceFile, TrackPage, data_uri, re
 # Significant digits of the metrics in the tables, for further computation.
 _DIGITS = 12
 CALIBRATION = "track_calibration"
-Array = str | Path | NDArray[Any]
 
 # The first of these columns is used, or else the only column that starts with "auc" or "auroc".
 _AUROC_COLUMNS = ("published_auroc", "auroc", "auc")
@@ -76,7 +74,8 @@ def auc_report(
 
     Parameters
     ----------
-    predictions, labels : (rows, tracks), or (rows,) for one track; files readable by `open_array`, or arrays.
+    predictions, labels : (rows, tracks), or (rows,) for one track; files readable by `open_array`, or arrays,
+        lists or data frames with a column per track.
         Scores have any range. Labels are 0, 1, or -1 or NaN for a row not measured in a track, where a score
         may be NaN.
     output : a separate directory; an earlier report in it is replaced. tracks : name, group and further facts
@@ -102,6 +101,8 @@ def auc_report(
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output, compare = Path(output), dict(compare or {})
+    predictions, labels = given_array(predictions, "predictions"), given_array(labels, "labels")
+    compare = {name: given_array(array, name) for name, array in compare.items()}
     given = (predictions, labels, *compare.values(), tracks, published, calibration, bins)
     paths = (str(one).partition("::")[0] for one in given if isinstance(one, (str, Path)))
     check_directory(output, [*map(Path, paths)])
@@ -234,8 +235,9 @@ def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
             path = Path(str(source).partition("::")[0])
             found.append(SourceFile(role, str(source), path.stat().st_size, checksum(path)))
         else:
-            text = f"in memory, {source.dtype} {source.shape}"
-            found.append(SourceFile(role, text, source.nbytes, ""))
+            values = source.to_numpy() if isinstance(source, pd.DataFrame) else source
+            text = f"in memory, {values.dtype} {values.shape}"
+            found.append(SourceFile(role, text, values.nbytes, ""))
     return found
 
 

@@ -19,7 +19,17 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import number, whole_number, write_table
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, SERIES, interval, panels, save_figure
+from bigbird_dna.reporting.result import (
+    BLUE,
+    GRAY,
+    INK,
+    PALE,
+    SERIES,
+    interval,
+    legend_label,
+    panels,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +118,8 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
     heights = [1.6, *[1.0] * len(names)]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
     with panels(len(heights), 1, 7.2, 2.3 * sum(heights) / len(heights), **grid) as (figure, axes):
-        for (label, run), color in zip(runs.items(), cycle(SERIES), strict=False):
+        for (title, run), color in zip(runs.items(), cycle(SERIES), strict=False):
+            label = legend_label(title)
             steps, values = run.loss.steps, run.loss.values
             if len(steps):
                 axes[0].plot(steps, values, color=color, alpha=0.25, linewidth=1)

@@ -1,5 +1,8 @@
 """Embeddings of sequences in files: `bigbird_dna.embed` and command `embed`."""
 
+import json
+import shutil
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.disk.outputs import Destination, check_output, destination, is_special, provenance_lines
+from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.records import LONGEST
 from bigbird_dna.genome.reference import Reference
@@ -24,14 +27,7 @@ from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.formats import (
-    EMBEDDING_FORMATS,
-    PLACE,
-    OutputHeader,
-    Writer,
-    write_lines,
-    write_parquet_table,
-)
+from bigbird_dna.scoring.formats import EMBEDDING_FORMATS, PLACE, OutputHeader, Writer, write_parquet_table
 from bigbird_dna.scoring.regions import Region, placed_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
@@ -101,8 +97,7 @@ def embed(
         As for `score_sequences`, or with `reference` a BED file of regions; the sequence of a region on
         strand "-" is the reverse complement.
     output
-        File to write atomically, in the format of its extension: Parquet, .npy or .h5ad. Next to NAME.npy,
-        the table NAME.names.tsv describes its rows.
+        File to write atomically, in the format of its extension: Parquet, .npz or .h5ad.
     sequence_column
         As for `score_sequences`.
     reference, aliases
@@ -110,7 +105,7 @@ def embed(
     pool, layer
         As for `Model.embed`.
     format
-        parquet, npy or h5ad, for an output of another extension.
+        parquet, npz or h5ad, for an output of another extension.
     shard, precision, batch_size, device, threads
         As for `score_promoters`; all shards have the same number of sequences.
 
@@ -144,11 +139,6 @@ def _cells(row: EmbeddedSequence, header: OutputHeader) -> Iterator[tuple[object
         yield (*region, *own)
 
 
-def _table_of(output: Path) -> Path:
-    """The table next to an array."""
-    return output.with_suffix(".names.tsv")
-
-
 def _write_parquet(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
     shape = header.extra["shape"]
     cells = (
@@ -160,29 +150,47 @@ def _write_parquet(path: Destination, rows: Iterable[EmbeddedSequence], header: 
     write_parquet_table(path, cells, _first(header), header, group, shape[-1])
 
 
-def _write_npy(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
-    """Append the rows to an array whose header has room for their number, and to its table."""
-    assert isinstance(path, Path), "the header of an array has the number of its rows"
-    shape, count = header.extra["shape"], 0
+def _write_vectors(
+    path: Path, rows: Iterable[EmbeddedSequence], header: OutputHeader
+) -> dict[str, Sequence[Any]]:
+    """Write the vectors as `.npy`, and return the columns that describe them, which stay in memory."""
+    columns = {name: list[Any]() for name in (*_first(header), "note")}
+    with path.open("wb") as stream:
 
-    def write_header() -> None:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
-        np.lib.format.write_array_header_1_0(stream, about)
+        def write_header() -> None:
+            about = {"descr": "<f4", "fortran_order": False, "shape": (len(columns["note"]), *shape)}
+            np.lib.format.write_array_header_1_0(stream, about)
 
-    def lines() -> Iterator[str]:
-        nonlocal count
-        yield from provenance_lines(header.origin)
-        yield "#" + "\t".join([*_first(header), "note"])
+        shape = header.extra["shape"]
+        write_header()
         for row in rows:
             stream.write(np.ascontiguousarray(row.vectors, "<f4").tobytes())
-            count += len(row.vectors)
-            yield from ("\t".join(map(str, [*cells, row.note or "."])) for cells in _cells(row, header))
-
-    with path.open("wb") as stream:
-        write_header()
-        write_lines(_table_of(path), lines())
+            for cells in _cells(row, header):
+                for column, cell in zip(columns.values(), (*cells, row.note), strict=True):
+                    column.append(cell)
         stream.seek(0)
-        write_header()
+        write_header()  # which has room for the number of rows
+    return columns
+
+
+def _write_npz(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
+    """Write one uncompressed archive of arrays, so that vectors and their names can't be separated."""
+    assert isinstance(path, Path), "an archive needs a regular file"
+    vectors = path.with_name(f"{path.name}.npy")
+    columns = _write_vectors(vectors, rows, header)
+    arrays = {
+        name: np.array(columns[name], np.int64 if kind is int else np.str_)
+        for name, kind in {**_first(header), "note": str}.items()
+    }
+    arrays["origin"] = np.array(json.dumps(dict(header.origin), ensure_ascii=False))
+    with zipfile.ZipFile(path, "w") as archive:
+        # Unlike `write`, `open` stores no time: the same rows give the same bytes.
+        with archive.open("embeddings.npy", "w", force_zip64=True) as member, vectors.open("rb") as stream:
+            shutil.copyfileobj(stream, member)
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+    vectors.unlink()
 
 
 def _write_h5ad(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
@@ -190,16 +198,10 @@ def _write_h5ad(path: Destination, rows: Iterable[EmbeddedSequence], header: Out
     import pandas as pd
 
     assert isinstance(path, Path), "HDF5 needs a regular file"
-    array, cells = path.with_name(f"{path.name}.npy"), list[tuple[object, ...]]()
-
-    def noted() -> Iterator[EmbeddedSequence]:
-        for row in rows:
-            cells.extend((*own, row.note) for own in _cells(row, header))
-            yield row
-
-    _write_npy(array, noted(), header)
+    array = path.with_name(f"{path.name}.npy")
+    columns = _write_vectors(array, rows, header)
     values = np.asarray(np.load(array, mmap_mode="r"))
-    obs = pd.DataFrame(cells, [str(number) for number in range(len(cells))], [*_first(header), "note"])
+    obs = pd.DataFrame(columns, [str(number) for number in range(len(values))])
     layers = [f"{name}_" for name in header.columns] if values.ndim > 2 else [""]
     names = [f"{layer}{number}" for layer in layers for number in range(values.shape[-1])]
     origin = {"origin": dict(header.origin)}
@@ -219,7 +221,7 @@ def _anndata() -> Any:
 
 WRITERS: Mapping[str, Writer[EmbeddedSequence]] = {
     "parquet": _write_parquet,
-    "npy": _write_npy,
+    "npz": _write_npz,
     "h5ad": _write_h5ad,
 }
 
@@ -250,10 +252,6 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
                 raise UsageError(f"{self.source}: regions need --reference, the FASTA with their sequences")
         if target.format == "h5ad":
             _anndata()
-        if target.format == "npy" and target.output is not None and target.shard is None:
-            if is_special(target.output):
-                raise UsageError(f"{target.output}: an array needs a regular file, with a table next to it")
-            check_output(_table_of(target.output), [self.model, self.source, self.reference, self.aliases])
 
     def load(self, **computing: Any) -> tuple[LoadedModel, Predictor]:
         model = self.model if isinstance(self.model, LoadedModel) else load(self.model)
@@ -350,14 +348,6 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
         counts["sequences"] += 1
         counts["rows"] += len(row.vectors)
         counts[TRUNCATED] += row.note == TRUNCATED
-
-    @staticmethod
-    @contextmanager
-    def destination(output: Path | None, format: str, header: OutputHeader) -> Iterator[Destination]:
-        with destination(output, format) as path:
-            yield path
-            if format == "npy" and output is not None:
-                _table_of(path).replace(_table_of(output.resolve()))
 
     @staticmethod
     def lines(row: EmbeddedSequence) -> Iterable[str]:

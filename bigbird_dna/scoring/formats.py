@@ -15,15 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
-from bigbird_dna.disk.outputs import (
-    Destination,
-    is_special,
-    open_text,
-    provenance,
-    provenance_lines,
-    text_destination,
-)
+from bigbird_dna.disk.atomic import atomic_path, is_special, link_target, quiet_htslib
+from bigbird_dna.disk.outputs import Destination, open_text, provenance, provenance_lines, text_destination
 from bigbird_dna.errors import DataError, UsageError, check_choice
 
 if TYPE_CHECKING:  # help texts must not import NumPy
@@ -47,9 +40,9 @@ SCORE_FORMATS: Formats = {
 TRACK_FORMATS: Formats = {name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"}
 CALL_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")}
 SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
-EMBEDDING_FORMATS: Formats = {"parquet": (".parquet",), "npy": (".npy",), "h5ad": (".h5ad",)}
+EMBEDDING_FORMATS: Formats = {"parquet": (".parquet",), "npz": (".npz",), "h5ad": (".h5ad",)}
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
-BINARY_FORMATS = ("bigwig", "parquet", "npy", "h5ad")
+BINARY_FORMATS = ("bigwig", "parquet", "npz", "h5ad")
 
 _BROWSERS_FORMATS = ("bed", "bedgraph")
 # Header lines of these formats. UCSC accepts the words `track` and `browser`, htsjdk (IGV) also `track_7`.
@@ -292,8 +285,8 @@ def indexed_destination(output: Path | None, format: str, furthest: int | None) 
     sorted records, or of their contigs; None: the records are not sorted, or are written as a stream. The
     index is CSI for positions beyond the reach of TBI.
     """
-    real = None if output is None or is_special(output) else output.resolve()
-    is_bgzip = real is not None and real.suffix == ".gz"
+    real = None if output is None or is_special(output) else link_target(output).resolve()
+    is_bgzip = output is not None and real is not None and output.suffix == ".gz"
     index = None
     with text_destination(output) as target:
         yield target

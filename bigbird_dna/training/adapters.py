@@ -22,7 +22,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.weights import check_finite
 
 ADAPTER = "adapter.safetensors"
-_SCALE, _A, _B = "scale", ".lora_a", ".lora_b"
+_SCALE, _BASE, _A, _B = "scale", "base_sha256", ".lora_a", ".lora_b"
 
 
 class LowRank(nn.Module):
@@ -59,8 +59,11 @@ class Adaptation:
             parametrize.remove_parametrizations(linear, "weight", leave_parametrized=True)
         self.network.requires_grad_(True)
 
-    def save(self, path: Path, *more: str) -> None:
-        """Write the merged network's trained tensors, and encoder tensors whose names end in `more`."""
+    def save(self, path: Path, base: str, *more: str) -> None:
+        """Write the merged network's trained tensors, and encoder tensors whose names end in `more`.
+
+        `base` is the SHA-256 of the initial model's weights, which is stored with them.
+        """
         state = self.network.state_dict()
         fixed = tuple(f"{name}." for name in _encoders(self.network))
         kept = {name: t for name, t in state.items() if not name.startswith(fixed) or name.endswith(more)}
@@ -70,7 +73,7 @@ class Adaptation:
         save_file(
             {name: t.cpu().clone(memory_format=torch.contiguous_format) for name, t in kept.items()},
             path,
-            metadata={_SCALE: repr(scale)},
+            metadata={_SCALE: repr(scale), _BASE: base},
         )
         path.chmod(0o644)  # safetensors creates a private file
 
@@ -98,12 +101,17 @@ def _encoders(network: nn.Module) -> dict[str, Encoder]:
     return {name: part for name, part in network.named_modules() if isinstance(part, Encoder)}
 
 
+def base_of(path: Path) -> str:
+    """Return the SHA-256 of the initial model of an adapter file; errors as in `apply_adapter`."""
+    return _read(path)[2]
+
+
 def apply_adapter(network: nn.Module, base: Mapping[str, Tensor], path: Path) -> None:
     """Fill a network with the tensors `base` of its initial encoder and those of an adapter file.
 
     `ModelError`: the file is missing or damaged, or its tensors are not those of this network and encoder.
     """
-    tensors, scale = _read(path)
+    tensors, scale, _ = _read(path)
     state = network.state_dict()
     for prefix in _encoders(network):
         for name, value in base.items():
@@ -128,11 +136,13 @@ def _fits(matrix: Tensor, a: Tensor, b: Tensor) -> bool:
     return a.dim() == b.dim() == 2 and len(a) == b.shape[1] and (len(b), a.shape[1]) == tuple(matrix.shape)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], float]:
+def _read(path: Path) -> tuple[dict[str, Tensor], float, str]:
+    """Return the tensors of an adapter file, the scale of updates, and the checksum of the initial model."""
     try:
         with safe_open(path, "pt") as stream:
-            scale = float((stream.metadata() or {})[_SCALE])
-            return {name: stream.get_tensor(name).float() for name in stream.keys()}, scale  # noqa: SIM118
+            about = stream.metadata() or {}
+            tensors = {name: stream.get_tensor(name).float() for name in stream.keys()}  # noqa: SIM118
+            return tensors, float(about[_SCALE]), about[_BASE]
     except FileNotFoundError:
         raise ModelError(f"{path}: file not found; training with adapt frozen or lora writes it") from None
     except Exception as error:

@@ -2,7 +2,7 @@
 
 The last check runs the real training loop for a few steps of a configuration, with random tokens, in a
 process per GPU. It finds what no version number shows: blocked NCCL, kernels that do not compile, too little
-memory. `python -m bigbird_dna.training.gpu_check` is one of these processes.
+memory. `python -P -m bigbird_dna.training.gpu_check` is one of these processes.
 """
 
 import json
@@ -199,13 +199,13 @@ def _training(config: Config) -> tuple[str, TrainingConfig, int]:
 def check_training(config: Config, count: int, device: str) -> GpuCheck:
     """Train for a few steps in `count` processes that sum gradients, and state speed and memory."""
     name, _, _ = _training(config)
-    process = [sys.executable, "-m", "bigbird_dna.training.gpu_check"]
+    process = [sys.executable, "-P", "-m", "bigbird_dna.training.gpu_check"]
     if count > 1:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        process[1:2] = [*torchrun, "-m"]
+        process = [sys.executable, "-P", *torchrun, "--no-python", *process]
     with tempfile.TemporaryDirectory() as home:
         given, result = Path(home) / "config.json", Path(home) / "result.json"
-        given.write_text(json.dumps(config.model_dump(mode="json")))
+        given.write_text(json.dumps(config.model_dump(mode="json")), encoding="utf-8")
         try:
             words = [*process, str(given), str(result), device]
             ended = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST, check=False)

@@ -199,7 +199,7 @@ class FinetuningTask(ModelTask[M]):
         if trained.adaptation is not None and self.start.path is not None:
             # Positions that were added to the initial model are not in it.
             table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
-            trained.adaptation.save(directory / ADAPTER, *table)
+            trained.adaptation.save(directory / ADAPTER, str(self.start.sha256), *table)
 
     @property
     def encoder(self) -> EncoderConfig:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from bigbird_dna.cli.app import BELOW, TOP, app
 from bigbird_dna.cli.app import GROUPS as GROUPS_PANEL
 from bigbird_dna.cli.launch import command_line
 from bigbird_dna.errors import UsageError
+from bigbird_dna.workflow import launcher
 from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
 
@@ -166,13 +168,18 @@ def line(processes: int, nodes: int, job: str | None = None, inside: Sequence[st
 @pytest.mark.parametrize(
     ("processes", "nodes", "outside", "command"),
     [
-        (1, 1, "", "python"),
-        (8, 1, "", "python -m torch.distributed.run --standalone --nproc-per-node=8"),
+        (1, 1, "", "python -P"),
+        (
+            8,
+            1,
+            "",
+            "python -P -m torch.distributed.run --standalone --nproc-per-node=8 --no-python python -u -P",
+        ),
         (
             *(16, 2),
             "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1",
-            "python -m torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000"
-            " --rdzv-id=77 --nproc-per-node=8",
+            "python -P -m torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000"
+            " --rdzv-id=77 --nproc-per-node=8 --no-python python -u -P",
         ),
     ],
 )
@@ -193,11 +200,25 @@ def test_what_cannot_be_started_is_refused(processes: int, nodes: int) -> None:
 
 def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bigbird_dna.cli.launch", *words],
+        [sys.executable, "-P", "-m", "bigbird_dna.cli.launch", *words],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_files_of_the_working_directory_are_not_run(tmp_path: Path, processes: int) -> None:
+    """Whatever their names: each process would leave its own, or stop."""
+    for name in ("tokenize", "secrets", "torch", "random", "bigbird_dna"):
+        (tmp_path / f"{name}.py").write_text("import os; open(f'ran-{os.getpid()}', 'w'); os._exit(9)")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+    given = [f"--processes={processes}", "--", "check-config", "none.yaml"]
+    command = launcher("")({}, 1, SimpleNamespace(processes=2, get=lambda *_: 1))[:-4]
+    command[0] = sys.executable
+    done = subprocess.run([*command, *given], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert not [*tmp_path.glob("ran-*")] and "none.yaml" in done.stderr, done.stderr
+    assert done.stderr.count("bigbird-dna: error: ") == processes
 
 
 def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
@@ -206,7 +227,7 @@ def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_pat
     shown = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
     inside = f"{shlex.join(shown)} --bind '$PLACE' \"a  b\" image.sif"
     done = launch("--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
-    told = ["--bind", str(place), "a  b", "image.sif", "python", "-m", "bigbird_dna.cli.main"]
+    told = ["--bind", str(place), "a  b", "image.sif", "python", "-P", "-m", "bigbird_dna.cli.main"]
     assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
 
 

@@ -167,8 +167,8 @@ rule pretrain:
     output: directory("pretrained")
     resources: gpu=2, mem_mb=100, runtime=20
     shell:
-        "python -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} INSIDE --"
-        " pretrain run.yaml --output {output} --checkpoint-dir checkpoints --threads 1 --device cpu"
+        "python -P -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} INSIDE"
+        " -- pretrain run.yaml --output {output} --checkpoint-dir checkpoints --threads 1 --device cpu"
         " > pretrain.log 2>&1"
 """
 

@@ -150,8 +150,21 @@ def test_the_command_writes_a_map_and_a_picture_of_each_region(run: Run, home: P
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert run(*words).code == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    result = run("dependency-map", home / "masked", home / "records.fa", "-o", out, "--device", "cpu")
-    assert result.code == 0 and (out / "a_b_0-12.npz").exists()
+
+
+def test_regions_with_similar_names_have_files_of_their_own(run: Run, home: Path, tmp_path: Path) -> None:
+    names = ["a/b", "a_b", "a:b", "A_b", "x" * 300]
+    (tmp_path / "x.fa").write_text("".join(f">{name}\n{'ACGTTG' * 2}\n" for name in names))
+    words = ["dependency-map", home / "masked", tmp_path / "x.fa", "-o", tmp_path / "out", "--device", "cpu"]
+    assert run(*words).code == 0
+    for end in (".npz", ".svg"):
+        files = [*(tmp_path / "out").glob(f"*{end}")]
+        assert len(files) == len({path.name.casefold() for path in files}) == len(names)
+    contigs = []
+    for path in (tmp_path / "out").glob("*.npz"):
+        with np.load(path) as file:
+            contigs.append(str(file["contig"]))
+    assert sorted(contigs) == sorted(names)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import hashlib
 import html
 import json
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -506,3 +508,44 @@ def test_page_in_a_browser(page, tmp_path):
     lowest = order[-1]
     assert found["row"] == [lowest]
     assert found["dot"] == [lowest, "alfa"] and found["removed"] == ["alfa"]
+
+
+IN_MEMORY: dict[str, Callable[[np.ndarray], Any]] = {
+    "lists": lambda values: values.tolist(),
+    "arrays": np.asarray,
+    "frames": lambda values: pd.DataFrame(values, columns=["one", "two"]),
+    "numbered columns": lambda values: pd.DataFrame(values, index=range(5, 5 + len(values))),
+    "nullable": lambda values: pd.DataFrame(values, columns=["one", "two"]).convert_dtypes(),
+    "regions": lambda values: pd.DataFrame(
+        {"contig": "a", "start": range(len(values)), "one": values[:, 0], "note": "x", "two": values[:, 1]}
+    ),
+    "tensors": lambda values: __import__("torch").tensor(values),
+}
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_values_in_memory_are_evaluated(tmp_path: Path, kind: str) -> None:
+
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, (300, 2))
+    scores = labels + rng.normal(0, 1, (300, 2))
+    make = IN_MEMORY[kind]
+    found = auc_report(make(scores), make(labels), tmp_path / "report", compare={"other": make(-scores)})
+    expected = [roc_auc_score(labels[:, column], scores[:, column]) for column in range(2)]
+    np.testing.assert_allclose(found.tracks["auroc"], expected, atol=1e-9)
+    np.testing.assert_allclose(found.tracks["auroc_other"], 1 - np.array(expected), atol=1e-9)
+    named = kind in ("frames", "nullable", "regions")
+    assert found.tracks["track"].tolist() == (["one", "two"] if named else ["track 1", "track 2"])
+    one = auc_report([*map(float, scores[:, 0])], pd.Series(labels[:, 0]), tmp_path / "one")
+    np.testing.assert_allclose(one.tracks["auroc"], expected[:1], atol=1e-9)
+
+
+def test_values_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    labels = np.array([0, 1, 1])
+    ragged: Any = [[1.0], [1.0, 2.0], [3.0]]
+    for wrong in (ragged, ["a", "b", "c"], object(), pd.DataFrame({"x": ["a", "b", "c"]})):
+        with fails(DataError, "predictions"):
+            auc_report(wrong, labels, tmp_path / "report")
+    with fails(DataError, "labels"):
+        auc_report([0.1, 0.2, 0.3], {"a": 1}, tmp_path / "report")
+    assert not [*tmp_path.iterdir()]

@@ -1,6 +1,7 @@
 """Embeddings in files: those of `Model.embed`, and these against hidden states computed by hand."""
 
 import gzip
+import json
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -130,9 +131,12 @@ def test_neither_batch_nor_order_nor_padding_matter(layer: Any) -> None:
 
 def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Names and coordinates, and the embeddings (R, D) or (R, K, D), of a file of any format."""
-    if path.suffix == ".npy":
-        table = pd.read_csv(path.with_suffix(".names.tsv"), sep="\t", skiprows=3, keep_default_na=False)
-        return table.rename(columns=lambda name: name.lstrip("#")).replace(".", ""), np.load(path)
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            arrays = dict(file)
+        assert json.loads(str(arrays.pop("origin")))["command"].startswith("bigbird-dna embed")
+        values = arrays.pop("embeddings")
+        return pd.DataFrame(arrays), values
     if path.suffix == ".h5ad":
         found = pytest.importorskip("anndata").read_h5ad(path)
         layers = LAYERS + 1 if found.n_vars > WIDTH else 1
@@ -158,7 +162,7 @@ def inputs(home: Path) -> list[Path]:
 
 @pytest.mark.parametrize("layer", [None, "all"])
 @pytest.mark.parametrize("pool", ["mean", "token", "base"])
-@pytest.mark.parametrize("format", ["parquet", "npy", "h5ad"])
+@pytest.mark.parametrize("format", ["parquet", "npz", "h5ad"])
 def test_every_file_has_what_the_model_gives(tmp_path: Path, format: str, pool: Any, layer: Any) -> None:
     if format == "h5ad":
         pytest.importorskip("anndata")
@@ -186,13 +190,14 @@ def test_every_file_has_what_the_model_gives(tmp_path: Path, format: str, pool: 
 
 
 def test_every_task_has_embeddings_but_an_ensemble(tmp_path: Path) -> None:
-    path, more = inputs(tmp_path)[2], tmp_path / "out.npy"
+    path, more = inputs(tmp_path)[2], tmp_path / "out.npz"
     ensemble = CHROMATIN.model_copy(update={"members": 2})
     kinds: list[Settings] = [Settings(), PROMOTER, CHROMATIN, SEQUENCES]
     for settings in kinds:
         save(tmp_path / settings.task, model_of(settings), {}, {}, {})
         assert bigbird_dna.embed(tmp_path / settings.task, path, more).sequences == len(TEXTS)
-        np.testing.assert_array_equal(np.load(more), bigbird_dna.load(tmp_path / settings.task).embed(TEXTS))
+        found = bigbird_dna.load(tmp_path / settings.task).embed(TEXTS)
+        np.testing.assert_array_equal(read(more)[1], found)
     assert isinstance(ensemble, ChromatinSettings)
     with fails(BigBirdDnaError, "2"):
         bigbird_dna.embed(model_of(ensemble), path, more)
@@ -238,8 +243,8 @@ def test_regions_are_as_their_sequences(home: Path, tmp_path: Path, regions: Pat
 def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
     model, long = model_of(max_length=32), random_dna(2000, 1)
     (tmp_path / "x.fa").write_text(f">a\n{long}\n>b\nACGTACGT\n")
-    assert bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.npy").truncated == 1
-    table, values = read(tmp_path / "x.npy")
+    assert bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.npz").truncated == 1
+    table, values = read(tmp_path / "x.npz")
     assert table["note"].tolist() == ["truncated", ""]
     np.testing.assert_array_equal(values, model.embed([long, "ACGTACGT"]))
     bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="token")
@@ -251,7 +256,7 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
         bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="base")
 
 
-@pytest.mark.parametrize(("format", "pool"), [("npy", "mean"), ("parquet", "token")])
+@pytest.mark.parametrize(("format", "pool"), [("npz", "mean"), ("parquet", "token")])
 def test_shards_become_the_same_bytes(
     home: Path, tmp_path: Path, run: Run, regions: Path, format: str, pool: str
 ) -> None:
@@ -266,20 +271,43 @@ def test_shards_become_the_same_bytes(
         more = ["--shard", f"{number}/3", "--format", format, "--batch-size", number]
         assert run(*words, *more, "-o", path).code == 0
     assert run("merge-shards", *shards, "-o", merged).code == 0
-    names = {path.name for path in whole.parent.iterdir()}
-    assert names == ({"x.npy", "x.names.tsv"} if format == "npy" else {"x.parquet"})
-    for name in names:
-        assert (whole.parent / name).read_bytes() == (merged.parent / name).read_bytes()
+    assert [*whole.parent.iterdir()] == [whole] and whole.read_bytes() == merged.read_bytes()
 
 
-def test_memory_does_not_grow_with_the_number_of_rows(tmp_path: Path) -> None:
-    """Writers of Parquet hold a group of rows, which is more than these."""
+def test_an_interrupted_command_leaves_vectors_and_names_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = model_of(), tmp_path / "x.npz"
+    bigbird_dna.embed(model, inputs(tmp_path)[2], out)
+    (tmp_path / "x.names.tsv").write_text("somebody's")
+    before, written = out.read_bytes(), np.lib.format.write_array
+
+    def fail(stream: Any, values: np.ndarray, **options: Any) -> None:
+        if values.dtype.kind == "U":
+            raise KeyboardInterrupt
+        written(stream, values, **options)
+
+    (tmp_path / "y.fa").write_text(">other\nACGTACGT\n")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(np.lib.format, "write_array", fail)
+        bigbird_dna.embed(model, tmp_path / "y.fa", out)
+    assert out.read_bytes() == before
+    bigbird_dna.embed(model, tmp_path / "y.fa", out)
+    table, values = read(out)
+    assert table["name"].tolist() == ["other"] and len(values) == 1
+    assert (tmp_path / "x.names.tsv").read_text() == "somebody's"
+
+
+def test_memory_does_not_grow_with_the_number_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigbird_dna.scoring.embeddings._GROUP_VALUES", 1000)  # in memory
     model, text = model_of(layers=1, max_length=16), random_dna(2000, 1)
     peaks = []
     for count in (400, 1200):
         (tmp_path / "x.csv").write_text("name,sequence\n" + "".join(f"s{n},{text}\n" for n in range(count)))
         tracemalloc.start()
-        bigbird_dna.embed(model, tmp_path / "x.csv", tmp_path / "x.npy", device="cpu", threads=1)
+        bigbird_dna.embed(model, tmp_path / "x.csv", tmp_path / "x.parquet", device="cpu", threads=1)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -290,11 +318,10 @@ WRONG = {
     "negative layer": ("--layer", -1),
     "four of one layer": ("--layer", "mean-of-last-4"),
     "pool": ("--pool", "median"),
-    "compressed": ("-o", "x.npy.gz"),
+    "compressed": ("-o", "x.npz.gz"),
     "suffix": ("-o", "x.csv"),
     "stdout": ("-o", "-"),
-    "device": ("-o", "/dev/null", "--format", "npy"),
-    "table": ("-o", "taken.npy"),
+    "array without names": ("-o", "x.npy"),
     "aliases": ("--aliases", "names.tsv"),
 }
 
@@ -304,17 +331,16 @@ def test_options_that_make_no_sense(
     home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken.names.tsv").mkdir()
-    more = WRONG[name] if "-o" in WRONG[name] else (*WRONG[name], "-o", "x.npy")
+    more = WRONG[name] if "-o" in WRONG[name] else (*WRONG[name], "-o", "x.npz")
     refused(run("embed", home / "pretraining", home / "genome.fa", *more), 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["taken.names.tsv"]
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
     "text", ["nowhere\t1\t9\n", "long\t1\t9\nnowhere\t1\t9\n", "long\t800\t1000\n", "long\t1\t9\tx\t0\t?\n"]
 )
 def test_regions_that_are_not_there(home: Path, tmp_path: Path, run: Run, text: str) -> None:
-    bed, out = tmp_path / "x.bed", tmp_path / "x.npy"
+    bed, out = tmp_path / "x.bed", tmp_path / "x.npz"
     bed.write_text(text)
     words = ["embed", home / "pretraining", bed, "-o", out]
     refused(run(*words, "--reference", home / "genome.fa.gz"), 1, bed)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bigbird_dna.config import FinetuningConfig, LoraConfig, OptimizerConfig
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError
 from bigbird_dna.finetuning.classifiers import ClassifierObjective
 from bigbird_dna.model.directory import load, save
@@ -22,7 +24,7 @@ from bigbird_dna.training.adapters import ADAPTER, adapt
 from bigbird_dna.training.loop import make_optimizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
 
 MATRICES = ("query", "key", "value", "attention_output", "intermediate", "output")
 SIZES: dict[str, Any] = {"layers": 3, "position_encoding": "rotary"}
@@ -222,13 +224,28 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
     encoder = small_encoder(tokenizer.vocabulary, **SIZES)
     other = random_model(tokenizer, encoder, PretrainingSettings(next_sentence=False), seed=7)
     save(tmp_path / "other", other, {}, {}, {})
-    with fails(ModelError, tmp_path / "other"):
+    with fails(ModelError, tmp_path / "other", home / "model"):
         merge_adapter(home / "model", tmp_path / "other", tmp_path / "merged")
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for path in (home / "model").iterdir():
         (damaged / path.name).write_bytes(path.read_bytes())
+    for name in (ADAPTER, "config.json", "tokenizer.model"):
+        content = (damaged / name).read_bytes()
+        (damaged / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])  # a flipped bit
+        with fails(ModelError, damaged / name):
+            merge_adapter(damaged, home / "base", tmp_path / "merged")
+        (damaged / name).write_bytes(content)
+    # The adapter of a training from another model, with a record that does not say so.
+    with safe_open(damaged / ADAPTER, "pt") as stream:
+        about = stream.metadata()
+    assert about["base_sha256"] == checksum(home / "base/model.safetensors")
     tensors = load_file(damaged / ADAPTER)
+    update_json(damaged / "provenance.json", files={})
+    save_file(tensors, damaged / ADAPTER, metadata={"scale": "1.0", "base_sha256": "0" * 64})
+    with fails(ModelError, damaged / ADAPTER, home / "base"):
+        merge_adapter(damaged, home / "base", tmp_path / "merged")
+    about = {"scale": "1.0", "base_sha256": about["base_sha256"]}
     name = "encoder.layers.1.query.weight.lora_b"
     changes: list[dict[str, torch.Tensor]] = [
         {name: tensors[name][:4]},
@@ -239,12 +256,10 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
         {"output.bias": torch.full((1,), torch.nan)},
     ]
     for change in changes:
-        save_file(tensors | change, damaged / ADAPTER, metadata={"scale": "1.0"})
+        save_file(tensors | change, damaged / ADAPTER, metadata=about)
         with fails(ModelError, damaged / ADAPTER):
             merge_adapter(damaged, home / "base", tmp_path / "merged")
-    save_file(
-        {key: t for key, t in tensors.items() if key != name}, damaged / ADAPTER, metadata={"scale": "1"}
-    )
+    save_file({key: t for key, t in tensors.items() if key != name}, damaged / ADAPTER, metadata=about)
     with fails(ModelError):
         merge_adapter(damaged, home / "base", tmp_path / "merged")
     (damaged / ADAPTER).write_bytes(b"no tensors")

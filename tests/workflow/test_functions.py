@@ -42,7 +42,7 @@ class Resources(SimpleNamespace):
 def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_of_the_job() -> None:
     one, many = Resources(processes=1), Resources(processes=8, nodes=2)
     assert launcher("")({}, 4, one) == ["bigbird-dna"] and threads_each({}, 4, one) == 4
-    expected = ["python", "-m", "bigbird_dna.cli.launch", "--processes=8", "--nodes=2", "--cpus=4"]
+    expected = ["python", "-P", "-m", "bigbird_dna.cli.launch", "--processes=8", "--nodes=2", "--cpus=4"]
     assert launcher("")({}, 4, many) == [*expected, "--"] and threads_each({}, 4, many) == 1
     assert launcher("a b")({}, 4, many) == [*expected, "--container-command=a b", "--"]
 
@@ -162,7 +162,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     ]
     text = "".join(dry_run(home, *words) for home, words in zip(homes, runs, strict=True))
     written = r"^Shell command: (?:print(?:f|env) .*?; )?"
-    program = written + r"(?:bigbird-dna|python -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
+    program = written + r"(?:bigbird-dna|python -P -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
     return set(re.findall(program, text, re.MULTILINE))
 
 

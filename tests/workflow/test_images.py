@@ -148,7 +148,9 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     found = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE)[1:]:
         if started := re.search(
-            r"^Shell command: (?:printenv .*?; )?(python -m bigbird_dna\.cli\.launch .*)$", job, re.MULTILINE
+            r"^Shell command: (?:printenv .*?; )?(python -P -m bigbird_dna\.cli\.launch .*)$",
+            job,
+            re.MULTILINE,
         ):
             words = shlex.split(started[1])
             (inside,) = (

@@ -277,6 +277,16 @@ def test_a_fault_is_one_line(tmp_path: Path, name: str) -> None:
     message(refused(snakemake(tmp_path, "--dry-run", *arguments)), named)
 
 
+def test_a_number_with_an_exponent_is_one(tmp_path: Path) -> None:
+    """Snakemake's reader of YAML takes it for a text."""
+    rate = {"pretraining": {"optimizer": {"learning_rate": "1e-3"}}}
+    (tmp_path / "mine.yaml").write_text("pretraining: {optimizer: {learning_rate: 1e-3}}")
+    assert yaml.safe_load((tmp_path / "mine.yaml").read_text()) == rate
+    demo = REPOSITORY / "workflow/config/demo.yaml"
+    done = snakemake(tmp_path, "--dry-run", "--configfile", demo, tmp_path / "mine.yaml")
+    assert done.code == 0, done
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

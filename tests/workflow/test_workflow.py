@@ -45,7 +45,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     found: dict[str, set[tuple[str, ...]]] = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
-            r"python -m bigbird_dna\.cli\.launch --processes=(\d) --nodes=1 --cpus=\d -- ([\w-]+) .*"
+            r"python -P -m bigbird_dna\.cli\.launch --processes=(\d) --nodes=1 --cpus=\d -- ([\w-]+) .*"
             r" --threads (\d) +--device cuda ",
             job,
         ):
@@ -63,7 +63,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
     spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"num_gpus": 4}))
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
-    assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
+    assert re.search(rf"python -P -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
     single = dry_run(tmp_path, *overlay(tmp_path, {"num_gpus": 1}))
     assert "launch" not in single and "Shell command: bigbird-dna pretrain " in single
 

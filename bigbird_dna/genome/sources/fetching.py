@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.atomic import atomic_path, check_writable
+from bigbird_dna.disk.atomic import atomic_path, check_writable, link_target
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources.http_request import (
     CHUNK,
@@ -150,6 +150,7 @@ def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits =
     local = _local_file(source, data_dir)
     if output.exists() and not output.is_file():
         raise UsageError(f"{output}: must be a regular file or not exist")
+    output = link_target(output)
     check_writable(output)
     if local is not None:
         _copy(source, local, output)

@@ -349,7 +349,7 @@ def _adapter_files() -> list[bytes]:
     for kind in ("lora", "frozen"):
         found = adapt(_adapted(), FinetuningConfig.model_validate({"adapt": kind, "lora": {"rank": 2}}))
         assert found is not None
-        files += made(lambda home, found=found: found.save(home / ADAPTER)).values()  # type: ignore[misc]
+        files += made(lambda home, found=found: found.save(home / ADAPTER, "0" * 64)).values()  # type: ignore[misc]
     return files
 
 
