@@ -266,7 +266,7 @@ def _numbers(table: SequenceTable, kind: LabelKind, constant: bool) -> Labels:
         for number, labels in enumerate(table.labels)
     ]
     values = np.array(rows, np.float32)
-    varied = ~np.isnan(values).all(axis=0) if constant else different(values)
+    varied = np.asarray((~np.isnan(values)).any(axis=0)) if constant else different(values)
     same = [column for column, good in zip(table.columns, varied, strict=True) if not good]
     if len(same) == len(table.columns):
         first = next(filter(None, table.labels[0]))

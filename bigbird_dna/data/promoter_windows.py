@@ -128,9 +128,9 @@ def prepare_windows(
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
-    for split, missing in missing_classes(table, config.promoters.windows.negative_sets):
+    for split, lacking in missing_classes(table, config.promoters.windows.negative_sets):
         why = "a model cannot be trained" if split == "train" else "their metrics are not defined"
-        log(f"warning: split {split!r} has no {missing}: {why}")
+        log(f"warning: split {split!r} has no {lacking}: {why}")
     with into_directory(output) as files:
         write_windows(files, table, info)
 

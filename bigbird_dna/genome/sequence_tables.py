@@ -41,7 +41,7 @@ LABEL = "label"
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", ".", "-", "?"})
 """Texts that stand for a missing label, in lower case; `with_known_labels` has the exceptions."""
 _PARQUET_ROWS = 4096  # in memory at a time
-_SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_SEPARATORS = (",", ";", "\t", "|")
 
 
 class TableColumns(NamedTuple):
@@ -360,7 +360,7 @@ def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]
             lines.append(line)
             if line.strip():
                 break
-        separator = _separator(path, lines[-1:], separator, sequence)
+        separator = _separator(lines[-1:], separator, sequence)
         reader, width = csv.reader(chain(lines, text), delimiter=separator, strict=True), 0
         for row in filter(None, reader):  # no blank lines
             width = width or len(row)
@@ -371,13 +371,10 @@ def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]
             yield row
 
 
-def _separator(path: Path, header: list[str], separator: str, sequence: str) -> str:
+def _separator(header: list[str], separator: str, sequence: str) -> str:
     """Return the separator with which a header line has a column `sequence`, or else several columns."""
-    cells = {one: next(csv.reader(header, delimiter=one), []) for one in _SEPARATOR_NAMES}
+    cells = {one: next(csv.reader(header, delimiter=one), []) for one in _SEPARATORS}
     fitting = [one for one, names in cells.items() if sequence in names]
     if not fitting and len(cells[separator]) < 2:
         fitting = [one for one, names in cells.items() if len(names) > 1]
-    if separator in fitting or len(fitting) != 1:
-        return separator
-    log(f"{path}: the columns are separated by {_SEPARATOR_NAMES[fitting[0]]}")
-    return fitting[0]
+    return separator if separator in fitting or len(fitting) != 1 else fitting[0]

@@ -272,7 +272,7 @@ FAULTS = {
         ('{"loss": 1}\n', "line 1: 'step'"),
         ('{"step": 1, "loss": "x"}\n', "line 1: 'loss'"),
         ('{"step": 1, "evaluation": 3}\n', "line 1: 'evaluation'"),
-        ('{"step": 1, "evaluation": {"auroc": null}}\n', "line 1: 'auroc'"),
+        ('{"step": 1, "evaluation": {"auroc": "high"}}\n', "line 1: 'auroc'"),
         ("[1]\n", "line 1: 'step'"),
         ("", "file"),
         ('{"step": 1}\n', "file"),
