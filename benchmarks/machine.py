@@ -38,7 +38,7 @@ def describe_software() -> dict[str, str | None]:
 
 def _cpu_model() -> str:
     path = Path("/proc/cpuinfo")
-    text = path.read_text() if path.is_file() else ""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     fields = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*)$", text, re.MULTILINE))
     name = str(fields.get("model name", platform.machine()))
     # Virtual machines often hide the name: family and model still say what it is.

@@ -108,7 +108,7 @@ def variant_task(sizes: Sizes) -> Iterator[Task]:
     with TemporaryDirectory() as home:
         model = _chromatin_model(sizes, Path(home))
         length = 4 * sizes.window
-        (Path(home) / "genome.fa").write_text(f">a\n{random_dna(length, 1)}\n")
+        (Path(home) / "genome.fa").write_text(f">a\n{random_dna(length, 1)}\n", encoding="utf-8")
         prepare_reference(Path(home) / "genome.fa", Path(home) / "reference.fa.gz")
         with Reference(Path(home) / "reference.fa.gz") as reference:
             records = _records(sizes, random_dna(length, 1), Path(home) / "variants.vcf")
@@ -192,7 +192,7 @@ def _records(sizes: Sizes, sequence: str, path: Path) -> list[VcfRecord]:
         others = [base for base in "ACGT" if base != sequence[start]]
         alts = ",".join(others if number < sizes.triple else others[:1])
         lines.append(f"a\t{start + 1}\t.\t{sequence[start]}\t{alts}\t.\t.\t.")
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with open_vcf(path) as opened:
         return list(opened.records)
 
@@ -249,7 +249,7 @@ def gapped_kmers_task(sizes: Sizes) -> Iterator[Task]:
         classes = texts[: sizes.sequences], texts[sizes.sequences :]
         for name, some in zip(("positive", "negative"), classes, strict=True):
             records = "".join(f">{number}\n{text}\n" for number, text in enumerate(some))
-            (Path(home) / f"{name}.fa").write_text(records)
+            (Path(home) / f"{name}.fa").write_text(records, encoding="utf-8")
         labels = np.repeat(np.array([1, 0], np.uint8), sizes.sequences)
 
         def ours() -> None:

@@ -187,6 +187,6 @@ def _holders(names: list[str]) -> str:
     for name in names[:3]:
         text = ""
         with suppress(OSError):
-            text = _lock_path(name).read_text(errors="replace").strip()
+            text = _lock_path(name).read_text(encoding="utf-8", errors="replace").strip()
         holders.append(f"GPU {name} by {shortened(text, 60)}" if text else f"GPU {name}")
     return ", ".join(holders) + (", …" if len(names) > 3 else "")

@@ -252,7 +252,7 @@ def _write(output: Path, result: dict[str, Any], page: str, *plots: tuple[str, D
     """Write a result, its page, and its plots by file name."""
     with into_directory(output) as files:
         write_json(files / "benchmark.json", result)
-        (files / "benchmark.md").write_text(page)
+        (files / "benchmark.md").write_text(page, encoding="utf-8")
         for name, draw in plots:
             draw(result, files / name)
 

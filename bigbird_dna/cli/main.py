@@ -51,7 +51,7 @@ def guard_streams() -> None:
     if sys.stdout is None:
         sys.stdout = _closed(1)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
 
 
 def _closed(number: int) -> TextIO:
@@ -74,7 +74,7 @@ def end_output(code: int) -> int:
     else:
         return code
     # Python would flush again at exit and print a traceback.
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     return code
 
 
@@ -156,6 +156,10 @@ def main() -> NoReturn:
     signals = _Signals()
     signals.handle()
     guard_streams()
+    for stream in (sys.stdout, sys.stderr):
+        # Messages have characters such as × and →, which a terminal's encoding may lack.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # Python processes that a command starts do not run files of the working directory, such as `tokenize.py`.
     os.environ["PYTHONSAFEPATH"] = "1"
     from typer.main import get_command

@@ -126,7 +126,7 @@ def _status(process: int) -> list[str]:
     """Return the state of a process and the following fields of /proc/PID/stat; zeros if none."""
     try:
         # The second field, the command's name in brackets, may contain any character.
-        text = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2]
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
     except OSError:
         text = ""
     return text.split() if text else ["0"] * 20
@@ -345,7 +345,8 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically as indented JSON."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
 def write_array(path: Path, values: "NDArray[Any]") -> None:

@@ -192,7 +192,7 @@ def _write_marker(directory: Path, files: Mapping[str, list[str]]) -> None:
     text = json.dumps({"bigbird-dna": version("bigbird-dna"), "files": dict(sorted(files.items()))}, indent=1)
     with scratch_directory(directory) as scratch:
         temporary = scratch / MARKER
-        temporary.write_text(text + "\n")
+        temporary.write_text(text + "\n", encoding="utf-8")
         move(temporary, directory / MARKER)
 
 

@@ -94,7 +94,7 @@ def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
         compile_library(compiler, source, built)
         built.chmod(0o755)
         check(built)
-        (directory / DIGEST).write_text(checksum(built))
+        (directory / DIGEST).write_text(checksum(built), encoding="utf-8")
         (directory / DIGEST).chmod(0o644)
         yield (reason is None and _publish(directory, home)) or built
 
@@ -137,7 +137,7 @@ def instructions() -> frozenset[str]:
             command = ["/usr/sbin/sysctl", "-n", *names]
             text = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT).stdout
             return frozenset(text.lower().replace("lzcnt", "abm").split())
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("flags"):
                 return frozenset(line.partition(":")[2].split())
     return frozenset()
@@ -206,7 +206,7 @@ def _key(source: bytes, compiler: list[str]) -> str:
 def processor() -> str:
     """Return what "native" depends on: the processor's model and instructions."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.platform() + platform.processor()
     wanted = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")

@@ -312,6 +312,14 @@ def _write_design(files: Path, found: Sequence[DesignSearch], table: pd.DataFram
         write_lines(files / f"{name}.fa", lines)
 
 
+def is_file_name(text: str) -> bool:
+    """Return whether a text is the name of a file; a list of motifs may be too long for one."""
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def motif_bases(values: Sequence[str]) -> dict[str, str]:
     """Return motifs by name: of FASTA files, `NAME=BASES`, or bases, which are their own name.
 
@@ -319,10 +327,9 @@ def motif_bases(values: Sequence[str]) -> dict[str, str]:
     """
     motifs: dict[str, str] = {}
     for value in values:
-        path = Path(value)
         pairs = [(value.partition("=")[0], value.rpartition("=")[2])]
-        if stored := bool(value) and path.exists():
-            pairs = list(stream_sequences(path, TableColumns()))
+        if stored := is_file_name(value):
+            pairs = list(stream_sequences(Path(value), TableColumns()))
         unknown = "" if stored or "=" in value else "no such file, and "
         for name, bases in pairs:
             wrong = [base for base in bases.upper() if base not in BASES]

@@ -17,7 +17,7 @@ from bigbird_dna.data.promoter_windows import shuffle_dinucleotides
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_whole
-from bigbird_dna.explanation.design import check_motifs, inserted, motif_bases, scored_model
+from bigbird_dna.explanation.design import check_motifs, inserted, is_file_name, motif_bases, scored_model
 from bigbird_dna.explanation.mutagenesis import OFFSETS, TOKENIZATIONS, check_views, views_of, window_scores
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
@@ -96,7 +96,7 @@ def marginalize(
         check_whole(name, value)
         if value < 0:
             raise UsageError(f"{name} {value}: must not be negative")
-    listed = [motifs] if isinstance(motifs, str) and Path(motifs).exists() else motifs
+    listed = [motifs] if isinstance(motifs, str) and is_file_name(motifs) else motifs
     sites = motif_bases(listed.split(",") if isinstance(listed, str) else listed)
     if not sites:
         raise UsageError("motifs: the list is empty")

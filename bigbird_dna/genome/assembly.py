@@ -126,7 +126,7 @@ def load_assembly(name: str) -> Assembly:
     if name not in ASSEMBLIES:
         known = (*ASSEMBLIES, *ASSEMBLY_SYNONYMS, CUSTOM, DEMO)
         raise ConfigError(f"unknown assembly {name!r}: {one_of(name, known)}")
-    text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text()
+    text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text(encoding="utf-8")
     _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
     return Assembly(
         name,

@@ -5,12 +5,14 @@ be converted to HuggingFace's format and back unchanged.
 """
 
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.config import EncoderConfig, LabelKind
 from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS
+from bigbird_dna.disk.compression import control_character
+from bigbird_dna.errors import shortened
 from bigbird_dna.genome.chromatin.tracks import Track, exchanged
 from bigbird_dna.model.base_positions import BaseOffsets
 
@@ -28,6 +30,16 @@ Task = Literal[
 Pooling = Literal["cls", "mean"]
 Head = Literal["dense", "linear"]  # linear: no layer between the pooled vector and the output
 BinPooling = Literal["cls", "bin"]
+
+
+def _one_line(name: str) -> str:
+    if found := control_character(name):
+        raise ValueError(f"the name {shortened(repr(name))} contains a control character ({found})")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_one_line)]
+"""A name of an output: it is a cell or header of tables, so it has neither line ends nor tabs."""
 
 
 class Settings(BaseModel):
@@ -135,7 +147,7 @@ class SequenceSettings(ClassifierSettings):
     task: ClassVar[Task] = "sequences"
     kind: LabelKind
     # Names of the network's outputs: the classes of `multiclass`; otherwise the labels.
-    outputs: tuple[str, ...] = Field(min_length=1)
+    outputs: tuple[Name, ...] = Field(min_length=1)
     length: int | None = Field(default=None, ge=1, le=LONGEST_WINDOW)  # bp of all inputs; None: they differ
     # Regression: mean and standard deviation of each label in training; the network's outputs are
     # standardized.
@@ -163,9 +175,9 @@ class NamedTrack(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    track: str
-    group: str
-    opposite: str = ""  # name of the track that it becomes on the reverse complement; "": itself
+    track: Name
+    group: Name
+    opposite: Name = ""  # name of the track that it becomes on the reverse complement; "": itself
 
     @classmethod
     def of(cls, track: Track) -> Self:

@@ -72,7 +72,7 @@ def read_training_log(path: Path) -> TrainingCurves:
     line raises a `DataError` that names it.
     """
     with reading(path, "not readable", UnicodeDecodeError):
-        lines = Path(path).read_text().splitlines(keepends=True)
+        lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
     loss: dict[int, float] = {}
     evaluation: dict[str, dict[int, float]] = {}
     seconds: dict[int, float] = {}

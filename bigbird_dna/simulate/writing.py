@@ -236,7 +236,7 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
 
         genome = stack.enter_context(bgzip_writer(fasta))
         variants = stack.enter_context(bgzip_writer(vcf))
-        sga = stack.enter_context((directory / "promoters.sga").open("w"))
+        sga = stack.enter_context((directory / "promoters.sga").open("w", encoding="utf-8"))
         loci = packed(directory / "loci.bed.gz")
         peaks = {track: packed(directory / "peaks" / f"{track}.narrowPeak.gz") for track in TRACKS}
         contig_lines = "".join(f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items())
@@ -258,7 +258,9 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
         f"{track}\t{group}\tpeaks/{track}.narrowPeak.gz\t{description}\n"
         for track, (group, description) in TRACKS.items()
     ]
-    (directory / "tracks.tsv").write_text("".join(["track\tgroup\tfile\tdescription\n", *rows]))
+    (directory / "tracks.tsv").write_text(
+        "".join(["track\tgroup\tfile\tdescription\n", *rows]), encoding="utf-8"
+    )
     write_json(directory / "truth.json", _truth(seed, parameters, numbers))
 
 

@@ -69,7 +69,9 @@ def check_gpu(
         yield check
     if output is not None and not any(check.fault for check in done):
         with atomic_path(output) as temporary:
-            temporary.write_text("".join(f"{check.name}\t{check.found}\n" for check in done))
+            temporary.write_text(
+                "".join(f"{check.name}\t{check.found}\n" for check in done), encoding="utf-8"
+            )
 
 
 def _checks(config: Config, count: int, device: str) -> Iterator[GpuCheck]:
@@ -215,7 +217,7 @@ def check_training(config: Config, count: int, device: str) -> GpuCheck:
             return GpuCheck("training", "", f"{late}: {todo}")
         if ended.returncode or not result.exists():
             return GpuCheck("training", "", f"{STEPS} steps of {name} failed: {_reason(ended.stderr)}")
-        measured = json.loads(result.read_text())
+        measured = json.loads(result.read_text(encoding="utf-8"))
     return described(name, measured)
 
 
@@ -357,10 +359,10 @@ def main() -> None:
     config, result, device = sys.argv[1:]
     try:
         with world(device) as here:
-            given = parse_config(json.loads(Path(config).read_text()), config)
+            given = parse_config(json.loads(Path(config).read_text(encoding="utf-8")), config)
             found = Measurement(given, here, Path(result).parent).results()
             if here.is_first:
-                Path(result).write_text(json.dumps(found))
+                Path(result).write_text(json.dumps(found), encoding="utf-8")
     except BigBirdDnaError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -81,7 +81,7 @@ class TrainingLog:
         if broken := sum(step is None for _, step in found):
             log(f"warning: {path}: {broken} damaged lines are omitted")
         with atomic_path(path) as temporary:
-            temporary.write_text("".join(kept))
+            temporary.write_text("".join(kept), encoding="utf-8")
         seconds = json.loads(kept[-1]).get("seconds") if kept else None
         self.seconds = seconds if isinstance(seconds, float) and math.isfinite(seconds) else 0.0
         self.step_seconds = 0.0
@@ -121,7 +121,7 @@ class TrainingLog:
         self.since, self.step, self.tokens = time.monotonic(), progress.step, progress.tokens
 
     def _write(self, step: int, **values: Any) -> None:
-        with self.path.open("a") as stream:
+        with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"step": step, "seconds": round(self.seconds, 3), **values}) + "\n")
 
 
@@ -296,7 +296,7 @@ def begin_memory_peak(device: torch.device) -> int | None:
     with suppress(OSError, AttributeError):  # glibc keeps free pages, which hide the memory of a call
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
-        CLEAR_REFS.write_text(RESET_PEAK)
+        CLEAR_REFS.write_text(RESET_PEAK, encoding="utf-8")
     except OSError:
         return None
     return _bytes(PROCESS, "VmRSS")
@@ -321,7 +321,7 @@ def available_memory(device: torch.device) -> int | None:
 def _bytes(path: Path, key: str) -> int | None:
     """The value in bytes of a line `key: 123 kB` of a system file."""
     with suppress(OSError):
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
             if name == key:
                 return int(value.split()[0]) * 1024

@@ -69,7 +69,9 @@ def matrix_auroc(
 
 def simulated_matrices(truth: Path) -> Iterator[str]:
     """The motifs of a simulation in JASPAR format, as counts in 10,000 sites."""
-    for number, (name, motif) in enumerate(json.loads(truth.read_text())["motifs"].items(), start=1):
+    for number, (name, motif) in enumerate(
+        json.loads(truth.read_text(encoding="utf-8"))["motifs"].items(), start=1
+    ):
         yield f">SIM{number}.1 {name}\n"
         for base, chances in zip(BASES, zip(*motif["pwm"], strict=True), strict=True):
             yield f"{base} [ {' '.join(str(round(10_000 * one)) for one in chances)} ]\n"

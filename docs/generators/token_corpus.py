@@ -116,13 +116,13 @@ def measure(directory: Path, kind: str) -> dict[str, Any]:
 
 def _status(key: str) -> int:
     """Return a number of this process's status, in kB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
 
 
 def _read_bytes() -> int:
     """Return the bytes that this process has caused to be read from a disk."""
-    lines = Path("/proc/self/io").read_text().splitlines()
+    lines = Path("/proc/self/io").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 

@@ -1,5 +1,7 @@
 """The command: targets of every kind of file, what it writes, and what it refuses."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.disk.tables import read_table
-from bigbird_dna.explanation.explain import EXPLAINED_BASES, SCORES, explain
+from bigbird_dna.errors import UsageError
+from bigbird_dna.explanation.explain import EXPLAINED_BASES, OUTPUT_PREFIXES, SCORES, explain
+from bigbird_dna.explanation.motifs import read_explained
 from bigbird_dna.explanation.targets import explainable, read_targets
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
@@ -18,6 +22,7 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.explanation.models import small_model
+from tests.golden.messages import fails
 from tests.html_pages import HtmlPage
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -195,3 +200,37 @@ def test_what_cannot_be_explained_is_refused_and_nothing_written(
     ):
         refused(run("explain", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()
+
+
+def test_outputs_with_similar_names_have_files_of_their_own(home: Path, tmp_path: Path) -> None:
+    names = ("CD4+ T", "CD4_T", "cd4_t")
+    model = small_model("classes")
+    settings = model.settings.model_copy(update={"outputs": names})
+    save(tmp_path / "model", replace(model, settings=settings), {}, {}, {})
+    (tmp_path / "x.fa").write_text(f">x\n{random_dna(100, 1)}\n")
+    explain(tmp_path / "model", tmp_path / "x.fa", tmp_path / "out", **QUICK)
+    table = read_table(tmp_path / "out/outputs.tsv", OUTPUT_PREFIXES)
+    assert tuple(table["output"]) == names
+    values = []
+    for prefix in table["prefix"]:
+        assert (tmp_path / f"out/{prefix}contributions.bw").exists()
+        values.append(np.load(tmp_path / f"out/{prefix}shap.npz")["arr_0"])
+    assert len({array.tobytes() for array in values}) == 3
+    found = read_explained([tmp_path / "out"])
+    assert tuple(found) == names
+    for array, one in zip(values, found.values(), strict=True):
+        np.testing.assert_array_equal(one.contributions, array.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("command", ["explain", "design", "marginalize", "dependency-map"])
+def test_a_model_is_no_output(home: Path, tmp_path: Path, run: Run, command: str) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(home / ("pretrained" if command == "dependency-map" else "promoter"), model)
+    (tmp_path / "link").symlink_to("model")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    words = [command, model, *(["ACGT"] if command == "marginalize" else []), home / "regions.bed"]
+    for output in (model, model / "explained", tmp_path / "link"):
+        refused(run(*words, "--reference", home / "genome.fa.gz", "-o", output), 2, output)
+    with fails(UsageError, model):
+        explain(model, home / "regions.bed", model, reference=home / "genome.fa.gz", **QUICK)
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before

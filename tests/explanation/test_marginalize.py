@@ -124,3 +124,12 @@ def test_what_cannot_be_inserted_is_refused_and_nothing_written(home: Path, tmp_
         assert not (tmp_path / "out").exists()
     with fails(UsageError):
         marginalize(promoter, [], given, tmp_path / "out")
+
+
+def test_a_list_of_motifs_may_be_longer_than_a_file_name(home: Path, tmp_path: Path, run: Run) -> None:
+    motifs = [f"$motif_{number}${'='}{random_dna(10, number)}" for number in range(60)]
+    words = ["marginalize", home / "numbers", ",".join(motifs), home / "x.fa", "-o", tmp_path / "out"]
+    assert run(*words, "--offsets", 1, "--tokenizations", 1).code == 0
+    found = read_table(tmp_path / "out/marginalization.tsv", MARGINALIZATION)
+    assert list(dict.fromkeys(found["motif"])) == [f"$motif_{number}$" for number in range(60)]
+    refused(run(*words[:2], "A" * 300 + "X", *words[3:5], tmp_path / "other"), 2, "'X'")

@@ -19,7 +19,7 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load, load_chromatin_model, read_encoder_config, save
-from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails, message
 from tests.toys import cases, random_model, small_encoder
@@ -341,3 +341,28 @@ def test_weights_of_the_largest_and_smallest_numbers_are_loaded(saved: Path) -> 
     store(saved, weights | {BIAS: weights[BIAS].double() * 2})
     with fails(ModelError, BIAS):
         load(saved)
+
+
+@pytest.mark.parametrize("name", ["a\nb\t0.9", "a\tb", "a\x1b[31m", "a\u2028b", "\x00"])
+def test_names_that_would_forge_rows_are_refused(tmp_path: Path, tokenizer: DnaTokenizer, name: str) -> None:
+    config = small_encoder(tokenizer.vocabulary)
+    sequences = SequenceSettings(
+        kind="multiclass", outputs=("x", "y", "z"), pooling="mean", jitter=0, views=1
+    )
+    tracks = (NamedTrack(track="one", group="TF"), NamedTrack(track="two", group="TF"))
+    chromatin = ChromatinSettings(window=60, bin=20, pooling="cls", bin_layers=0, members=1, tracks=tracks)
+    for number, settings in enumerate((sequences, chromatin)):
+        path = tmp_path / str(number)
+        save(path, random_model(tokenizer, config, settings), {}, {}, {})
+        load(path)
+        values = json.loads((path / "config.json").read_text())
+        if settings is sequences:
+            values["settings"]["outputs"][1] = name
+        else:
+            values["settings"]["tracks"][1]["group"] = name
+        (path / "config.json").write_text(json.dumps(values))
+        (path / "provenance.json").unlink()
+        with fails(
+            ModelError, path / "config.json", f"U+{next(c for c in map(ord, name) if c < 32 or c > 126):04X}"
+        ):
+            load(path)

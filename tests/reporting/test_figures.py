@@ -4,6 +4,7 @@ import math
 import re
 import xml.etree.ElementTree as ElementTree
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import predictors, promoters, score_track, training
-from bigbird_dna.reporting.result import interval
+from bigbird_dna.reporting.result import add_legend, interval, legend_label, panels, save_figure
 from bigbird_dna.reporting.score_track import ScoreTrack, read_score_track
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from tests.golden.messages import fails, message
@@ -337,3 +338,24 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     pd.testing.assert_frame_equal(found, both[["split", *BITS_COLUMNS]], rtol=1e-5)
     assert of_split(found, "test")["split"].tolist() == ["test"] * len(bits_table())
     assert of_split(found, "other")["split"].tolist() == ["valid"] * len(bits_table())
+
+
+def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    """No formulas, which may have faults that end a command; but the labels of logarithmic axes are some."""
+    dollar = 'id="DejaVuSans-7"'  # the outline of this letter in the font
+    names = ["$A$ (chr$1)", "a $\\frac$ b", "_hidden", "x_{1} \\alpha %", "$\\undefined{$"]
+    for name, has_dollar in [*((name, "$" in name) for name in names), ("plain", False)]:
+        with panels(1, 2, 4, 4) as (figure, (left, right)):
+            left.plot([1, 2], [1, 3], label=legend_label(name))
+            left.set(title=name, xlabel=name, ylabel=name)
+            left.set_yticks([1, 3], [name, name])
+            left.annotate(name, (1, 2))
+            add_legend(left)
+            assert [text.get_text().strip("\u200b") for text in left.get_legend().get_texts()] == [name]
+            right.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 0.3))
+            figure.suptitle(name)
+            save_figure(figure, tmp_path / "x.svg")
+            labels = [*right.get_xticklabels(), *right.get_yticklabels(minor=True)]
+            assert [label.get_text() for label in labels if "10^" in label.get_text()]
+        drawn = (tmp_path / "x.svg").read_text(encoding="utf-8")
+        assert (dollar in drawn) == has_dollar, name
