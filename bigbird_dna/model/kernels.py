@@ -143,14 +143,19 @@ WHOLE = 64
 
 
 def row_sigmoid(logits: Tensor) -> Tensor:
-    """Sigmoid of (B, …), whose bits do not depend on an element's position.
+    """Sigmoid of (B, …), whose rounding does not depend on an element's position."""
+    return elementwise(torch.sigmoid, logits)
+
+
+def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` of each element of (B, …), whose rounding does not depend on the element's position.
 
     torch computes the remainder of a vector register differently, with other rounding; padding leaves no
     remainder in any row.
     """
-    flat = logits.flatten(1)
+    flat = x.flatten(1)
     count = flat.shape[1]
-    return F.pad(flat, (0, -count % WHOLE)).sigmoid()[:, :count].reshape(logits.shape)
+    return function(F.pad(flat, (0, -count % WHOLE)))[:, :count].reshape(x.shape)
 
 
 def infer_activation(name: Activation, x: Tensor) -> Tensor:
