@@ -222,7 +222,7 @@ class _Dropped(torch.autograd.Function):
 
 def draw_lanes(count: int) -> Tensor:
     """`count` independent numbers, uniformly distributed over the range of int16."""
-    words = torch.empty(-(-count // 4), dtype=torch.int64).random_(_LOWEST_WORD, None)
+    words = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(_LOWEST_WORD, None)
     return words.view(torch.int16)[:count]
 
 
@@ -230,7 +230,7 @@ def _kept(
     x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
-    out = torch.empty(x.shape, dtype=dtype)
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if residual is None or residual.dtype == torch.float32:
         kernel = pointwise(x, out)
         if kernel is not None:
