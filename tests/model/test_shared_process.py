@@ -1,4 +1,4 @@
-"""A model in a process with other settings and other threads: default device, many threads, concurrent calls."""
+"""A model in a process with another default device, many threads, or several threads that use it."""
 
 import subprocess
 import sys
@@ -29,10 +29,9 @@ import bigbird_dna
 from bigbird_dna.attention.pattern import Pattern
 
 torch.set_num_threads(1)  # then rows are computed by the thread that has the default device
-device, genome, when = sys.argv[1:]
+genome = sys.argv[1]
 windows = ["ACGTTGCATT" * 40, "GATTACA" * 57 + "A"]
-if when == "before":
-    torch.set_default_device(device)
+torch.set_default_device("cuda")  # whether or not there is one
 promoters, encoder = bigbird_dna.load("yeast-promoters"), bigbird_dna.load("yeast")
 torch.set_default_device("cpu")
 
@@ -50,7 +49,7 @@ def attention(requires_grad):
 
 def gradient():
     x = torch.from_numpy(np.eye(4, dtype=np.float32)[[0, 1, 2, 3] * 100].T[None].copy()).requires_grad_()
-    model = bigbird_dna.OneHotModel(promoters, span=slice(196, 204))
+    model = bigbird_dna.OneHotModel(promoters, span=slice(199, 201))
     model(x).sum().backward()
     return x.grad.numpy()
 
@@ -64,10 +63,10 @@ def step():
 CALLS = {
     "predict": lambda: promoters.predict(windows, device="cpu"),
     "regions": lambda: promoters.predict_regions(
-        [("VII", 1000, 1450)], genome, stride=25, device="cpu"
+        [("VII", 1000, 1450)], genome, stride=50, device="cpu"
     )["score"].to_numpy(),
     "variants": lambda: promoters.variant_effects(
-        ["VII:1200:%s:%s" % pair for pair in REFS], genome, stride=100, device="cpu"
+        ["VII:1200:%s:%s" % pair for pair in REFS], genome, stride=200, device="cpu"
     )["delta"].to_numpy(),
     "likelihoods": lambda: encoder.variant_effects(
         ["VII:1200:%s:%s" % pair for pair in REFS], genome, device="cpu"
@@ -85,19 +84,18 @@ import pysam
 base = pysam.FastaFile(genome).fetch("VII", 1199, 1200)
 REFS = [(base, "ACGT"[("ACGT".index(base) + 1) % 4])]
 expected = {name: call() for name, call in CALLS.items()}
-torch.set_default_device(device)
+torch.set_default_device("meta")
 for name, call in CALLS.items():
     np.testing.assert_allclose(call(), expected[name], rtol=0, atol=1e-6, err_msg=name)
 print("all", len(CALLS))
 """
 
 
-@pytest.mark.parametrize(("device", "when"), [("cuda", "before"), ("meta", "after")])
-def test_results_do_not_depend_on_the_default_device(device: str, when: str, tmp_path: Path) -> None:
-    """Set before or after the model is loaded; a CPU computes although `device` is the default."""
+def test_results_do_not_depend_on_the_default_device(tmp_path: Path) -> None:
+    """One while models are loaded, another one while they are used; a CPU computes."""
     genome = tmp_path / "genome.fa"
     genome.write_text(f">VII\n{random_dna(3000, 1)}\n")
-    command = [sys.executable, "-c", PUBLIC_CALLS, device, str(genome), when]
+    command = [sys.executable, "-c", PUBLIC_CALLS, str(genome)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "all 12\n"), done.stderr
 
@@ -129,12 +127,12 @@ def test_threads_that_share_a_model_get_the_results_of_one(threads: int) -> None
     """Predictions, embeddings and gradients at the same time, in batches of other sizes."""
     promoters: Any = bigbird_dna.load("yeast-promoters")
     encoder: Any = bigbird_dna.load("yeast")
-    windows = [random_dna(400, seed) for seed in range(24)]
+    windows = [random_dna(400, seed) for seed in range(16)]
     x = torch.eye(4)[[0, 1, 2, 3] * 100].T[None].contiguous()
 
     def gradient() -> np.ndarray:
         own = x.clone().requires_grad_()
-        OneHotModel(promoters, span=slice(198, 202))(own).sum().backward()
+        OneHotModel(promoters, span=slice(199, 201))(own).sum().backward()
         assert own.grad is not None
         return own.grad.numpy()
 
@@ -144,9 +142,9 @@ def test_threads_that_share_a_model_get_the_results_of_one(threads: int) -> None
             for _ in range(2):
                 predicted = [
                     pool.submit(promoters.predict, windows[:count], batch_size=size, device="cpu")
-                    for count, size in ((24, 32), (17, 4), (5, 1), (24, 7), (11, 32))
+                    for count, size in ((16, 32), (13, 4), (5, 1), (16, 7), (11, 32))
                 ]
-                embedded = [pool.submit(encoder.embed, windows[:count], device="cpu") for count in (3, 24)]
+                embedded = [pool.submit(encoder.embed, windows[:count], device="cpu") for count in (3, 16)]
                 derived = pool.submit(gradient)
                 for one in predicted:
                     np.testing.assert_array_equal(one.result(), scores[: len(one.result())])
