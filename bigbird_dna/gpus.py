@@ -61,6 +61,24 @@ def available_cores() -> int:
     return os.cpu_count() or 1  # macOS does not restrict processes to cores
 
 
+MOST_THREADS = 64  # on a machine with fewer cores
+
+
+def limit_threads(threads: int) -> int:
+    """At most as many threads as this process may use CPU cores, or `MOST_THREADS` on a smaller machine.
+
+    Thousands of threads exceed the system's limits, and libraries crash where they cannot start one.
+    """
+    return threads if threads <= MOST_THREADS else min(threads, max(available_cores(), MOST_THREADS))
+
+
+def checked_threads(threads: int) -> int:
+    """The threads of `limit_threads` for the option `--threads`; the log says if they are fewer."""
+    if (limited := limit_threads(threads)) < threads:
+        log(f"warning: --threads {threads}: {limited} threads are used, for {available_cores()} CPU cores")
+    return limited
+
+
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
     """Keep freed memory for the next step or table column; return it at the end of the context.

@@ -350,6 +350,6 @@ def _block_mask(
 ) -> Tensor:
     """The pattern in the corner of (H, width, width). Query blocks past the end attend to everything: some
     kernels return NaN for a query without keys, and NaN would reach the gradients of the other queries."""
-    mask = torch.ones(heads, width, width, dtype=torch.bool)
+    mask = torch.ones(heads, width, width, dtype=torch.bool, device="cpu")
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
     return copied(mask, device)

@@ -75,8 +75,8 @@ def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
 def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
     """Owners of tokens, (B, extra + L): each sequence is divided evenly and in order among `extra` global
     tokens; -1 for extra global tokens and padding."""
-    ends = torch.full((batch,), tokens) if lengths is None else lengths
-    places = torch.arange(tokens).expand(batch, -1)
+    ends = torch.full((batch,), tokens, device="cpu") if lengths is None else lengths
+    places = torch.arange(tokens, device="cpu").expand(batch, -1)
     owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
     return pad(owners, (extra, 0), value=-1)
 
@@ -174,7 +174,7 @@ def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) 
 
 def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """Integers on a device, copied without making the host wait for the device's pending work."""
-    return copied(torch.tensor(numbers, dtype=dtype or torch.int64), device)
+    return copied(torch.tensor(numbers, dtype=dtype or torch.int64, device="cpu"), device)
 
 
 def copied(x: Tensor, device: torch.device) -> Tensor:
@@ -299,6 +299,7 @@ def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
     for start in range(0, tokens, width):
         v = torch.zeros_like(q)
         count = min(width, tokens - start)
-        v[:, :, torch.arange(start, start + count), torch.arange(count)] = 1
+        column = torch.arange(count, device=v.device)
+        v[:, :, start + column, column] = 1
         columns.append(attend(q, k, v)[..., :count])
     return torch.cat(columns, -1)

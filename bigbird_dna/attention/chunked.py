@@ -98,7 +98,7 @@ def _backward(
         query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
         seen_lse = lse[part].reshape(query.shape[:2])
         # Many queries attend to each key block: their gradients are summed in at least float32.
-        sums = [torch.zeros(query.shape, dtype=lse.dtype) for _ in range(3)]
+        sums = [torch.zeros(query.shape, dtype=lse.dtype, device=query.device) for _ in range(3)]
         for batch in work.batches(chunk):
             to_query, *to_keys = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 batch.take_queries(upper),
@@ -192,7 +192,7 @@ class _Work:
         """Yield the full rows of a chunk, then the others by class, as many blocks at once as fit."""
         rows, heads, tokens, width = chunk.shape
         gathered, size = self.gathered, self.size
-        starts = torch.arange(rows * heads).view(rows, heads, 1, 1) * gathered.blocks
+        starts = torch.arange(rows * heads, device="cpu").view(rows, heads, 1, 1) * gathered.blocks
         if len(gathered.full):
             mask = None
             if self.bias is not None:

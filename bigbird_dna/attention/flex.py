@@ -247,7 +247,9 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
     source = torch.Generator().manual_seed(0)
     shape = (len(lengths), kind.heads, max(lengths), kind.width)
     with torch.inference_mode(kind.inference), torch.set_grad_enabled(kind.gradients):
-        made = [torch.randn(shape, generator=source).to(kind.device, kind.dtype) for _ in range(4)]
+        made = [
+            torch.randn(shape, generator=source, device="cpu").to(kind.device, kind.dtype) for _ in range(4)
+        ]
         exact = [x.float() for x in made]
         try:
             with warnings.catch_warnings(), _torch_silent():

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.gpus import limit_threads
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
 # attends to, D hidden width, I intermediate width.
@@ -91,7 +92,7 @@ class Kernel:
         self, x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, out: Tensor
     ) -> Tensor:
         """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
-        problem = KernelCall(threads=torch.get_num_threads(), launcher=launcher())
+        problem = KernelCall(threads=limit_threads(torch.get_num_threads()), launcher=launcher())
         self._library.drop(
             ctypes.byref(problem),
             *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
@@ -115,10 +116,10 @@ class Kernel:
             tokens=tokens,
             width=width,
             type=TYPES[x.dtype],
-            threads=torch.get_num_threads(),
+            threads=limit_threads(torch.get_num_threads()),
             launcher=launcher(),
-            q=_Array(x.data_ptr(), *x.stride()[:3]),
-            out=_Array(out.data_ptr(), *out.stride()[:3]),
+            q=_Array(_pointer(x), *x.stride()[:3]),
+            out=_Array(_pointer(out), *out.stride()[:3]),
         )
         self._library.turn(
             ctypes.byref(problem),
@@ -139,9 +140,9 @@ class Kernel:
             library.layer_room(of, ctypes.byref(weights)),
             problem.tokens * problem.heads,
         )
-        memory = torch.empty(sum(sizes), dtype=torch.float32)
+        memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
         scratch, room, lse = torch.split(memory, list(sizes))
-        problem.scratch, problem.lse = scratch.data_ptr(), lse.data_ptr()
+        problem.scratch, problem.lse = _pointer(scratch), _pointer(lse)
         angles, step = _addresses(*(turns or (None, None))), _step(turns)
         count = ctypes.c_int64(len(x))
         library.layer(of, ctypes.byref(weights), count, *angles, step, *_addresses(x, room))
@@ -149,7 +150,7 @@ class Kernel:
     def _each(self, name: str, *tensors: Tensor) -> None:
         """Call an element-wise function on `others`, with the element count and type of the first tensor."""
         first, *others = tensors
-        problem = KernelCall(threads=torch.get_num_threads(), launcher=launcher())
+        problem = KernelCall(threads=limit_threads(torch.get_num_threads()), launcher=launcher())
         self._library[name](
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[first.dtype]),
@@ -164,7 +165,7 @@ class Kernel:
         kept = {
             name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
         }
-        arrays = {name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in kept.items()}
+        arrays = {name: _Array(_pointer(x), *x.stride()[:3]) for name, x in kept.items()}
         backward = "upper" in tensors
         solve = self._library.backward if backward else self._library.forward
         by_blocks: dict[int, list[int]] = {}
@@ -183,13 +184,13 @@ class Kernel:
                 rows=places.ctypes.data,
                 causal=pattern.causal,
                 type=TYPES[q.dtype],
-                threads=torch.get_num_threads(),
-                lse=lse.data_ptr(),
+                threads=limit_threads(torch.get_num_threads()),
+                lse=_pointer(lse),
                 **arrays,
             )
             size = self._library.scratch_size(ctypes.byref(problem), int(backward))
-            scratch = torch.empty(size, dtype=torch.float32)
-            problem.scratch = scratch.data_ptr()
+            scratch = torch.empty(size, dtype=torch.float32, device="cpu")
+            problem.scratch = _pointer(scratch)
             solve(ctypes.byref(problem))
 
 
@@ -205,7 +206,14 @@ def _step(turns: tuple[Tensor, Tensor] | None) -> ctypes.c_int64:
 
 
 def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
-    return [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
+    return [ctypes.c_void_p(None if x is None else _pointer(x)) for x in tensors]
+
+
+def _pointer(x: Tensor) -> int:
+    """Address of a tensor's memory; the kernel reads and writes it unchecked."""
+    if not x.is_cpu:
+        raise RuntimeError(f"the compiled kernel needs tensors on the CPU, not on {x.device.type}")
+    return x.data_ptr()
 
 
 @lru_cache(maxsize=1)
@@ -295,7 +303,7 @@ class PackedLayer:
             **{"down": _packed(down.weight, columns), "down_bias": _filled(down.bias, columns)},
             **{"last_gain": _filled(last.weight, columns), "last_shift": _filled(last.bias, columns)},
         }
-        addresses = {name: kept.data_ptr() for name, kept in self._kept.items()}
+        addresses = {name: _pointer(kept) for name, kept in self._kept.items()}
         self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
 
     def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:

@@ -21,7 +21,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
-from bigbird_dna.gpus import available_cores, keep_kernels
+from bigbird_dna.gpus import available_cores, checked_threads, keep_kernels
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -299,7 +299,7 @@ def runs(
                 computing = import_module("bigbird_dna.model.inference").cpu_threads(given.pop("threads"))
             if "workers" in given:
                 check_at_least_one({"--threads": given["workers"]})
-                given["workers"] = given["workers"] or available_cores()
+                given["workers"] = checked_threads(given["workers"] or available_cores())
             needed = {key for key in known if known[key].default is Parameter.empty}
             words = {key: value for key, value in given.items() if value is not None or key in needed}
             with computing:

@@ -206,9 +206,11 @@ class _Predicted:
 
         def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
             flat = [row * ids.shape[1] + places[number] for row, number in enumerate(chosen.tolist())]
-            output: PretrainingOutput = self.network(ids, lengths, None, torch.tensor(flat).to(ids.device))
+            output: PretrainingOutput = self.network(
+                ids, lengths, None, torch.tensor(flat, device=ids.device)
+            )
             logits = output.tokens.cpu().double()
-            found = torch.zeros((len(chosen), self.longest, len(BASES)), dtype=torch.float64)
+            found = logits.new_zeros((len(chosen), self.longest, len(BASES)))
             for row, number in enumerate(chosen.tolist()):
                 pieces, letters = self._pieces[masked[number][2]]
                 summed = (logits[row, pieces].softmax(0) @ letters).view(-1, len(BASES))
@@ -226,4 +228,4 @@ def _pieces_of(tokenizer: Tokenizer, size: int) -> tuple[Tensor, Tensor]:
     ids = [one for one in tokenizer.base_ids.tolist() if tokenizer.piece_lengths[one] == size]
     codes = np.array([base_codes(tokenizer.letters[one]) for one in ids])  # (P, size)
     letters = np.eye(len(BASES))[codes].reshape(len(ids), -1)
-    return torch.tensor(ids), torch.from_numpy(letters)
+    return torch.tensor(ids, device="cpu"), torch.from_numpy(letters)

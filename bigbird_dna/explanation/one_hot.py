@@ -27,6 +27,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.ensemble import EnsembleSum
 from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.inference import one_at_a_time
 from bigbird_dna.model.kmers import TokenKmers, kmer_rows
 from bigbird_dna.model.promoter import added_logits, promoter_rows
 from bigbird_dna.model.settings import KMER_WINDOW
@@ -60,6 +61,7 @@ class OneHotModel(nn.Module):
         self.model, self.view, self.span = model, view, span
         self.columns = None if columns is None else list(columns)
 
+    @one_at_a_time
     def forward(self, X: Tensor) -> Tensor:
         """Return scores (N, T) of sequences (N, 4, L) of the model's window length."""
         texts = [letters(row) for row in X.detach().cpu().numpy()]
@@ -190,7 +192,8 @@ def relaxed_inputs(
                 each = [_kmer_values(module, *row) for row in zip(codes, own, strict=True)]
                 hook = _adding(torch.cat(each), of_bases)
             elif isinstance(module, BasePositions):
-                rows = torch.arange(part.start, part.stop)[:, None] * len(BASES) + torch.arange(1, 5)
+                places = torch.arange(part.start, part.stop, device="cpu")
+                rows = places[:, None] * len(BASES) + torch.arange(1, 5, device="cpu")
                 values = torch.einsum("nbs,sbd->nsd", own, module.weight[rows])
                 hook = _adding(values.flatten(end_dim=1), of_bases)
             if hook is not None:
@@ -224,7 +227,7 @@ def _before_ensemble(
     for text, row in zip(texts, x, strict=True):
         mutants = list(substitutions(text, wanted))
         before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
-        changes = torch.zeros((x.shape[2], len(BASES), len(before)))
+        changes = before.new_zeros((x.shape[2], len(BASES), len(before)))
         for (place, other, _), value in zip(mutants, after, strict=True):
             changes[place, other] = value - before
         totals.append(torch.einsum("bs,sbt->t", row, changes.to(x.device)))

@@ -368,7 +368,7 @@ def _exported_tensors(
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
         # Unused, but HuggingFace would initialize it randomly and warn.
         for name, shape in shapes.items():
-            tensors.setdefault(name, torch.zeros(shape))
+            tensors.setdefault(name, torch.zeros(shape, device="cpu"))
     for first, names in remembered.get("tied", {}).items():
         tensor = tensors.pop(first)
         tensors |= dict.fromkeys(names, tensor)

@@ -87,14 +87,14 @@ def token_rows(ids: Tensor, mask: Tensor | None = None, segments: Tensor | None 
     """Rows of token ids (B, L) with their attention mask (B, L); `UsageError` for a row without tokens."""
     tokens = ids.shape[1]
     if mask is None:
-        return TokenRows(ids, torch.full((len(ids),), tokens), segments, None)
+        return TokenRows(ids, torch.full((len(ids),), tokens, device="cpu"), segments, None)
     if mask.shape != ids.shape:
         raise UsageError(f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(ids.shape)}")
     present = mask != 0
     lengths = present.sum(1).cpu()
     if not lengths.all():
         raise UsageError(f"attention_mask: row {int(lengths.argmin())} has no token")
-    if torch.equal(present.cpu(), torch.arange(tokens) < lengths[:, None]):
+    if torch.equal(present.cpu(), torch.arange(tokens, device="cpu") < lengths[:, None]):
         return TokenRows(ids, lengths, segments, None)
     order = present.int().argsort(dim=1, descending=True, stable=True)
     segments = None if segments is None else segments.gather(1, order)

@@ -231,7 +231,7 @@ def read_weights(
     weights = {}
     for name, theirs in names.items():
         there = tensors.get(theirs)
-        weights[name] = torch.zeros(shapes[name]) if there is None else there.read().float()
+        weights[name] = torch.zeros(shapes[name], device="cpu") if there is None else there.read().float()
         check_finite(weights[name], theirs, directory)
     return weights
 

@@ -109,7 +109,7 @@ def read_tensor_file(path: Path) -> dict[str, StoredTensor]:
     @cache
     def numbers(storage: _Storage) -> Tensor:
         if not storage.numbers:
-            return torch.empty(0, dtype=storage.dtype)
+            return torch.empty(0, dtype=storage.dtype, device="cpu")
         return torch.frombuffer(bytearray(read(storage)), dtype=storage.dtype, count=storage.numbers)
 
     def view(tensor: _PickledTensor) -> Tensor:

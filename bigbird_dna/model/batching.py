@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
+from bigbird_dna.gpus import limit_threads
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import narrowed, prepared, sent
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -160,7 +161,9 @@ def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: to
         try:
             # Concurrent items also take less time than sequential items that each use all threads.
             with ThreadPoolExecutor(
-                min(threads, most, len(items)), initializer=torch.set_num_threads, initargs=(1,)
+                limit_threads(min(threads, most, len(items))),
+                initializer=torch.set_num_threads,
+                initargs=(1,),
             ) as pool:
                 yield from pool.map(work, items)
         finally:

@@ -26,7 +26,7 @@ from bigbird_dna.model.batching import (
     run_rows,
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
-from bigbird_dna.model.inference import ahead, choose_device
+from bigbird_dna.model.inference import ahead, choose_device, one_at_a_time
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import ChromatinSettings
@@ -169,6 +169,7 @@ class LoadedChromatinModel(LoadedModel):
 
         return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])
 
+    @one_at_a_time
     def window_probabilities(
         self,
         windows: Sequence[str],
@@ -192,6 +193,7 @@ class LoadedChromatinModel(LoadedModel):
         self.check_predictions(found)
         return found
 
+    @one_at_a_time
     def view_scores(
         self, windows: Sequence[str], views: Sequence[View], *, batch_size: int = 16, device: str = "auto"
     ) -> npt.NDArray[np.float32]:

@@ -133,7 +133,7 @@ class _KeptLayer:
 
     def __init__(self, layer: Layer, longest: int) -> None:
         self.layer, self.longest = layer, longest
-        self._keys = self._values = torch.empty(0)
+        self._keys = self._values = torch.empty(0, device="cpu")
         self._full = layer.attends_to_all
         self._further: tuple[int, Tensor | None] = (-1, None)  # keys before the own block, by its number
 

@@ -329,7 +329,7 @@ class Encoder(nn.Module):
         content = None if given is None else given.content
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x, ids)
-        packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
+        packed = self.packed
         places = None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
         if visit is not None:
             visit(self._finished(x)[:, extra:])

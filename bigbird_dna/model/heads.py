@@ -17,7 +17,7 @@ from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositio
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.ensemble import DyadMember, EnsembleSum, KmerMember, PositionMember
 from bigbird_dna.model.input_embeddings import initialize, rotation
-from bigbird_dna.model.kernels import ACTIVATIONS, Linear, linear, row_linear
+from bigbird_dna.model.kernels import ACTIVATIONS, Linear, elementwise, linear, row_linear
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 QUESTION_PENALTY = 1e6  # subtracted from the scores of question tokens
@@ -168,7 +168,8 @@ class Classifier(nn.Module):
     def _head(self, pooled: Tensor) -> Tensor:
         inner = pooled
         if self.dense is not None:
-            inner = self.activation(row_linear(self.dense, self.dropout(pooled)))
+            inner = row_linear(self.dense, self.dropout(pooled))
+            inner = self.activation(inner) if torch.is_grad_enabled() else elementwise(self.activation, inner)
         return row_linear(self.output, self.dropout(inner))
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from threading import RLock
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +20,13 @@ from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_p
 from bigbird_dna.console import log
 from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
-from bigbird_dna.gpus import acquire_gpu, available_cores, keep_kernels
+from bigbird_dna.gpus import acquire_gpu, available_cores, checked_threads, keep_kernels
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.mechanism import goes_by_pattern
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
 
 MOST_COMPILERS = 32  # as torch's own limit
 
@@ -67,21 +73,36 @@ def _share_compiled_kernels(processes: int) -> None:
     keep_kernels(cache if usable else None)
 
 
+_predicting = RLock()
+
+
+def one_at_a_time(predict: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that predicts: threads of this process take turns.
+
+    A prediction sets the network's device and packed weights, and torch's number of threads, which another
+    thread's prediction would see. On a CPU it uses all cores.
+    """
+
+    @wraps(predict)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _predicting:
+            return predict(*args, **kwargs)
+
+    return locked
+
+
 @contextmanager
 def cpu_threads(threads: int | None) -> Iterator[None]:
-    """Set torch's number of CPU threads in the context; None: unchanged."""
+    """Set torch's number of CPU threads in the context, within `limit_threads`; None: unchanged."""
     check_at_least_one({"threads": threads})
     before = torch.get_num_threads()
     if threads is not None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(checked_threads(threads))
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NO_BFLOAT16 = "this GPU does not support it (its compute capability is below 8.0)"
@@ -217,19 +238,21 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
-    with torch.no_grad():
-        joined = {layer: layer.join() for layer in layers}
-        for layer in layers:
-            layer.joined = joined[layer]
-        for encoder in encoders:
-            encoder.packed = _packed(encoder, joined, longest)
-    try:
-        yield _computing.get() == torch.float32 and all(encoder.packed is not None for encoder in encoders)
-    finally:
-        for layer in layers:
-            layer.joined = None
-        for encoder in encoders:
-            encoder.packed = None
+    with _predicting:
+        with torch.no_grad():
+            joined = {layer: layer.join() for layer in layers}
+            for layer in layers:
+                layer.joined = joined[layer]
+            for encoder in encoders:
+                encoder.packed = _packed(encoder, joined, longest)
+        try:
+            packed = all(encoder.packed is not None for encoder in encoders)
+            yield _computing.get() == torch.float32 and packed
+        finally:
+            for layer in layers:
+                layer.joined = None
+            for encoder in encoders:
+                encoder.packed = None
 
 
 def _packed(

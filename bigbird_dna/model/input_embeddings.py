@@ -196,7 +196,7 @@ def rotation(tokens: int, width: int, base: float, scale: float, device: Where =
 @torch.inference_mode(False)  # tensors cached during inference must also work in training
 @torch.no_grad()
 def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotation:
-    return _rotation(tokens, width, base, scale, None)
+    return _rotation(tokens, width, base, scale, torch.device("cpu"))
 
 
 def _rotation(tokens: int, width: int, base: float, scale: float, device: Where) -> Rotation:
@@ -256,7 +256,7 @@ class _SplitHeads(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *uppers: Tensor) -> tuple[Tensor | None, ...]:
-        grad = torch.empty(ctx.shape, dtype=ctx.dtype)
+        grad = torch.empty(ctx.shape, dtype=ctx.dtype, device="cpu")
         for upper, out, own in zip(uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True):
             _turned(upper, out, own, back=True)
         return grad, None, None, None

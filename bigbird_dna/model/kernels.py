@@ -143,14 +143,19 @@ WHOLE = 64
 
 
 def row_sigmoid(logits: Tensor) -> Tensor:
-    """Sigmoid of (B, …), whose bits do not depend on an element's position.
+    """Sigmoid of (B, …), whose rounding does not depend on an element's position."""
+    return elementwise(torch.sigmoid, logits)
+
+
+def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` of each element of (B, …), whose rounding does not depend on the element's position.
 
     torch computes the remainder of a vector register differently, with other rounding; padding leaves no
     remainder in any row.
     """
-    flat = logits.flatten(1)
+    flat = x.flatten(1)
     count = flat.shape[1]
-    return F.pad(flat, (0, -count % WHOLE)).sigmoid()[:, :count].reshape(logits.shape)
+    return function(F.pad(flat, (0, -count % WHOLE)))[:, :count].reshape(x.shape)
 
 
 def infer_activation(name: Activation, x: Tensor) -> Tensor:
@@ -217,7 +222,7 @@ class _Dropped(torch.autograd.Function):
 
 def draw_lanes(count: int) -> Tensor:
     """`count` independent numbers, uniformly distributed over the range of int16."""
-    words = torch.empty(-(-count // 4), dtype=torch.int64).random_(_LOWEST_WORD, None)
+    words = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(_LOWEST_WORD, None)
     return words.view(torch.int16)[:count]
 
 
@@ -225,7 +230,7 @@ def _kept(
     x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
-    out = torch.empty(x.shape, dtype=dtype)
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if residual is None or residual.dtype == torch.float32:
         kernel = pointwise(x, out)
         if kernel is not None:

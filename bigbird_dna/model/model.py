@@ -31,7 +31,7 @@ from bigbird_dna.model.embedding import (
     vector_shape,
 )
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.inference import choose_device, one_at_a_time
 from bigbird_dna.model.settings import ChromatinSettings, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
 
@@ -134,6 +134,7 @@ class LoadedModel:
     @overload
     def embed(self, sequences: Sequences, *, pool: Pool, **options: Unpack[EmbedOptions]) -> Any: ...
 
+    @one_at_a_time
     def embed(
         self,
         sequences: Sequences,

@@ -20,7 +20,7 @@ from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, 
 from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
+from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, one_at_a_time, sent
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import ClassifierSettings, PromoterSettings, SequenceSettings
@@ -78,6 +78,7 @@ class LoadedClassifier(LoadedModel):
         found = self._each_view(windows, self.views, self.finish, known, **computing)
         return np.asarray(found.mean(0, dtype=np.float64), np.float32)
 
+    @one_at_a_time
     def network_logits(self, windows: Sequence[str], **computing: Any) -> Predictions:
         """Logits (N, V, T) of windows in the model's V views, without the regressions of an ensemble."""
         with networks_alone(self.network):
@@ -94,6 +95,7 @@ class LoadedClassifier(LoadedModel):
         """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
         return logits
 
+    @one_at_a_time
     def _each_view(
         self,
         windows: Sequence[str],

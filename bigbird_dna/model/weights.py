@@ -125,7 +125,10 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     try:
         loaded = load_file(path)
         # Not `to_empty`, for which torch imports sympy: half a second.
-        values = {name: torch.empty(one.shape, dtype=one.dtype) for name, one in network.state_dict().items()}
+        values = {
+            name: torch.empty(one.shape, dtype=one.dtype, device="cpu")
+            for name, one in network.state_dict().items()
+        }
         network.load_state_dict({name: one.copy_(loaded[name]) for name, one in values.items()}, assign=True)
     except (SafetensorError, OSError, RuntimeError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None

@@ -175,7 +175,7 @@ def masked_log_likelihoods(
     def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
         some = [keys[number] for number in chosen.tolist()]
         flat = [
-            torch.arange(count) + (row * ids.shape[1] + 1 + len(before))
+            torch.arange(count, device="cpu") + (row * ids.shape[1] + 1 + len(before))
             for row, (before, count, _) in enumerate(some)
         ]
         logits: Tensor = network(ids, lengths, None, torch.cat(flat).to(ids.device)).tokens.float()  # (M, V)

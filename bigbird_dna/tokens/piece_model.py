@@ -22,6 +22,7 @@ import sentencepiece as spm
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.gpus import limit_threads
 from bigbird_dna.tokens.interface import TextPieces
 
 NUMBER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types; groups (3 and 4) are not supported
@@ -314,7 +315,8 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
     """Return the token ids (n,) of each text, without special tokens; independent of `threads`."""
     if not texts:
         return []
-    rows = processor.encode(list(texts), num_threads=threads)
+    # SentencePiece starts all threads, however few texts there are, and crashes if it cannot.
+    rows = processor.encode(list(texts), num_threads=limit_threads(min(threads, len(texts))))
     return [np.array(row, np.int32) for row in rows]
 
 

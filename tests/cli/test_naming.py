@@ -62,8 +62,9 @@ def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> Non
     assert "Usage:" in shown and heavy & modules == set()
 
 
-def test_scoring_imports_no_compiler(tmp_path: Path) -> None:
-    """That of torch takes longer to import than torch."""
+def test_scoring_imports_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of torch takes longer to import than torch. Not even in a first run, which builds the kernel."""
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
     fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
     _, modules = shown_and_imported("score-promoters", "yeast-promoters", str(fasta), "-o", str(output))

@@ -165,7 +165,7 @@ class Longformer(nn.Module):
         bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
         first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
         if lengths is not None:
-            present = torch.arange(front) < torch.as_tensor(lengths).cpu()[:, None]
+            present = torch.arange(front, device="cpu") < torch.as_tensor(lengths, device="cpu")[:, None]
             first = first.masked_fill(~present[:, None, :, None].to(first.device), 0)
         out[:, :, :front] = first.to(out.dtype)
         return out
@@ -182,7 +182,7 @@ class Longformer(nn.Module):
         score = torch.einsum("bhgd,bld->bhgl", turned, hidden)
         place = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
-        seen = (place < torch.as_tensor(ends).to(place.device)[:, None])[:, None, None]  # (B, 1, 1, L)
+        seen = (place < torch.as_tensor(ends, device=place.device)[:, None])[:, None, None]  # (B, 1, 1, L)
         if self.shape.causal:
             seen = seen & (place <= place[:front, None])
         return weigh(hide(score, seen))
