@@ -341,7 +341,7 @@ class Encoder(nn.Module):
         packed = self.packed  # read once: another thread may exit its `prepared` context meanwhile
         places = None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
         if visit is not None:
-            visit(self._finished(x)[:, extra:])
+            visit(self.finished(x)[:, extra:])
         if visit is None and packed is not None and packed.take(x, lengths):
             report_route(_PACKED)
             x = _chosen(packed.run(x, turns), places)
@@ -364,10 +364,10 @@ class Encoder(nn.Module):
             recomputed = self.gradient_checkpointing and self.training and not is_transformed()
             x = self._recomputed(layer, *given) if recomputed else layer(*given)
             if visit is not None:
-                visit(self._finished(x)[:, config.num_global_tokens :])
-        return self._finished(x)
+                visit(self.finished(x)[:, config.num_global_tokens :])
+        return self.finished(x)
 
-    def _finished(self, x: Tensor) -> Tensor:
+    def finished(self, x: Tensor) -> Tensor:
         """Hidden states after a layer, normalized if those of the last layer are."""
         return x if self.norm is None or self.config.reversible else self.norm(x)
 
