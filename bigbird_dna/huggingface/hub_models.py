@@ -40,7 +40,7 @@ from bigbird_dna.model.base_positions import BaseBatch
 from bigbird_dna.model.batching import bins_shown, centered_bins, place_bins
 from bigbird_dna.model.directory import build_network, described_tokenizer, make_model
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.heads import WithHead, question_lengths
+from bigbird_dna.model.heads import PretrainingNetwork, WithHead, question_lengths
 from bigbird_dna.model.input_embeddings import Rotation, initialize
 from bigbird_dna.model.kmers import ReadsBases
 from bigbird_dna.model.model import LoadedModel
@@ -349,6 +349,7 @@ class HubMaskedLM(HubModel):
         encoder = self.encoder()
         with self.observed(rows, output_hidden_states, output_attentions) as found:
             hidden = encoder(rows.ids, rows.lengths, rows.segments)
+        assert isinstance(self.network, PretrainingNetwork)
         logits = self.network.masked_tokens(hidden.flatten(0, 1), encoder.embeddings.token.weight)
         logits = rows.restore(logits.view(*rows.ids.shape, -1))
         loss = None if labels is None else self.loss(logits, labels)

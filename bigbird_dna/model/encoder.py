@@ -173,9 +173,10 @@ class Layer(nn.Module):
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """Attention inputs, (B, H, L, K) each, from (B, L, D), and the type required for the output."""
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
+        projected: tuple[Tensor, ...]
         if not self.joinable() or (compiling and not torch.is_grad_enabled()):
             query = self.query(x)
-            projected = query, query if self.key is None else self.key(x), self.value(x)
+            projected = (query, query if self.key is None else self.key(x), self.value(x))
         else:
             # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined

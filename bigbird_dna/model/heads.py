@@ -102,9 +102,9 @@ class PretrainingNetwork(nn.Module):
 class GroupedHead(nn.Module):
     """The layers of a network's head as one module, which computes what they do in the network."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
-        self._compute: Any = type(network).head_logits
+        self._compute = type(network).head_logits
         for name in ("dense", "bins", "output", "dropout"):
             if hasattr(network, name):
                 setattr(self, name, getattr(network, name))
