@@ -5,12 +5,16 @@ C++, CPU) and "flex" (FlexAttention). All compute the same values up to rounding
 route for each sequence, see `choose_route`. If the requested route cannot serve a call, "blocked" is used and
 a `RouteWarning` is issued.
 
+With forward-mode derivatives and transforms of `torch.func`, only torch's own operations are used, which are
+slower: "native" and "flex" do not serve these calls. Gradients can be differentiated again, by the "dense"
+route or by parts of "blocked".
+
 Under `torch.autocast`, float32 inputs are cast to the autocast type, as in torch's own attention.
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -20,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.attention import flex, native
-from bigbird_dna.attention.blocked import is_short, masked_attention
+from bigbird_dna.attention.blocked import composed_attention, is_short, masked_attention
 from bigbird_dna.attention.call import (
     Call,
     RelativeKeys,
@@ -174,9 +178,10 @@ def bigbird_attention(
     if not call.lengths:
         return torch.zeros_like(call.v)
     groups = _grouped(call, route)
-    if len(groups) == 1:
-        return ROUTES[groups[0][0]](call)
-    parts = [ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
+    with composed_attention() if call.transformed else nullcontext():
+        if len(groups) == 1:
+            return ROUTES[groups[0][0]](call)
+        parts = [ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
     order = [row for _, rows in groups for row in rows]
     back = sorted(range(len(order)), key=order.__getitem__)
     return torch.cat(parts).index_select(0, numbers_on(q.device, back))
@@ -279,7 +284,8 @@ def full_attention(
     call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
         raise ValueError("full attention does not support relative positions")
-    return _full(call)
+    with composed_attention() if call.transformed else nullcontext():
+        return _full(call)
 
 
 def _full(call: Call) -> Tensor:

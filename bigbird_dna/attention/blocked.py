@@ -17,6 +17,9 @@ forward and backward). The limit on tokens keeps the masks small.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -225,8 +228,8 @@ def gathered_attention(
         rows_ = query.shape[1]  # H·M
         seen = scaled_dot_product_attention(
             query,
-            _Gather.apply(key, ids).reshape(batch, rows_, -1, width),  # type: ignore[no-untyped-call]
-            _Gather.apply(value, ids).reshape(batch, rows_, -1, width),  # type: ignore[no-untyped-call]
+            _gathered(key, ids).reshape(batch, rows_, -1, width),
+            _gathered(value, ids).reshape(batch, rows_, -1, width),
             attn_mask=mask,
             dropout_p=dropout,
         )
@@ -269,7 +272,7 @@ def with_relative_keys(
         one = slice(head, head + 1)
         q, k, v = (x[:, one] for x in call[:3])
         arguments = head, q, k, v, relative.table[one]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not call.transformed:
             outs.append(checkpoint(attend, *arguments, use_reentrant=False))
         else:
             outs.append(attend(*arguments))
@@ -279,6 +282,27 @@ def with_relative_keys(
 def sum_dtype(x: Tensor) -> torch.dtype:
     """The type in which gradients of a key are summed over the queries that attend to it."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+_composed: ContextVar[bool] = ContextVar("_composed", default=False)
+
+
+@contextmanager
+def composed_attention() -> Iterator[None]:
+    """Compute attention by operations of which torch has all derivatives, within the context."""
+    token = _composed.set(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _composed.reset(token)
+
+
+def _gathered(x: Tensor, ids: Tensor) -> Tensor:
+    """`x.index_select(1, ids)`."""
+    if _composed.get():
+        return x.index_select(1, ids)
+    return _Gather.apply(x, ids)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):
@@ -291,7 +315,6 @@ class _Gather(torch.autograd.Function):
         return x.index_select(1, ids)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (ids,) = ctx.saved_tensors
         total = grad.new_zeros(ctx.shape, dtype=sum_dtype(grad))

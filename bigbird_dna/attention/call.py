@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
+from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 
 # Relative position labels of the ETC paper: learned key vectors that add relative positions to the scores.
@@ -92,9 +93,12 @@ class RouteRequest(NamedTuple):
     dropout: float = 0.0
     gradients: bool = False  # whether a backward pass may follow
     relative: bool = False  # whether relative positions are used
+    transformed: bool = False  # whether derivatives other than a backward pass are computed
 
     def beyond(self, route: str, types: Container[torch.dtype]) -> str | None:
         """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
+        if self.transformed:
+            return f"{route} does not support forward-mode derivatives and transforms of torch.func"
         if self.dropout:
             return f"{route} does not support dropout"
         if self.relative:
@@ -119,12 +123,19 @@ class Call(NamedTuple):
     @property
     def request(self) -> RouteRequest:
         """The properties that routes check."""
-        return RouteRequest(self.q, self.pattern, self.dropout, self.gradients, self.relative is not None)
+        return RouteRequest(
+            self.q, self.pattern, self.dropout, self.gradients, self.relative is not None, self.transformed
+        )
 
     @property
     def gradients(self) -> bool:
         """Whether a backward pass may follow."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in (self.q, self.k, self.v))
+
+    @property
+    def transformed(self) -> bool:
+        """Whether only torch's own operations compute the derivatives of the inputs, see `is_transformed`."""
+        return is_transformed(self.q, self.k, self.v, None if self.relative is None else self.relative.table)
 
     @property
     def blocks(self) -> int:
@@ -197,10 +208,13 @@ def empty_output(q: Tensor) -> Tensor:
     return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
-def differentiate_by(forward: Any, backward: Any, lse_dtype: Callable[[Tensor], torch.dtype]) -> None:
+def differentiate_by(
+    forward: Any, backward: Any, lse_dtype: Callable[[Tensor], torch.dtype], composed: Callable[..., Tensor]
+) -> None:
     """Register derivatives of an operator from q, k, v and others to the output and log-sum-exps (B, H, N).
 
     `backward` maps the output's gradient, q, k, v, both results and the others to the gradients of q, k, v.
+    For gradients that are differentiated again, `composed` computes the output by torch's operations.
     """
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -209,7 +223,12 @@ def differentiate_by(forward: Any, backward: Any, lse_dtype: Callable[[Tensor], 
         ctx.save_for_backward(*inputs[:3], *output)
 
     def differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        return *backward(upper, *ctx.saved_tensors, *ctx.rest), *[None] * len(ctx.rest)
+        rest = [None] * len(ctx.rest)
+        if torch.is_grad_enabled():  # create_graph=True
+            inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in ctx.saved_tensors[:3]]
+            out = composed(*inputs, *ctx.rest)
+            return *torch.autograd.grad(out, inputs, upper, create_graph=True), *rest
+        return *backward(upper, *ctx.saved_tensors, *ctx.rest), *rest
 
     forward.register_fake(lambda q, *_: (empty_output(q), q.new_empty(q.shape[:3], dtype=lse_dtype(q))))
     backward.register_fake(lambda upper, q, *_: tuple(empty_output(q) for _ in range(3)))

@@ -14,6 +14,7 @@ from bigbird_dna.attention.blocked import (
     GatheredBlocks,
     class_bias,
     class_mask,
+    composed_attention,
     gathered_attention,
     make_gathered_blocks,
     make_layout,
@@ -38,8 +39,8 @@ def blocked_attention(call: Call) -> Tensor:
     layout = make_layout(pattern, blocks)
     bias = layout.padding_bias(lengths, q)
     laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
-    if q.device.type == "cpu" and not dropout and relative is None:
-        out = _forward(*laid[:3], bias, pattern.as_numbers(), blocks, layer)[0]  # differentiable once
+    if q.device.type == "cpu" and not dropout and relative is None and not call.transformed:
+        out = _forward(*laid[:3], bias, pattern.as_numbers(), blocks, layer)[0]
     else:
         gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
         if relative is None:
@@ -123,7 +124,16 @@ def _backward(
     return grads
 
 
-differentiate_by(_forward, _backward, lse_dtype=sum_dtype)
+def _composed(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Sequence[int], blocks: int, layer: int
+) -> Tensor:
+    of = Pattern.from_numbers(pattern)
+    gathered = make_gathered_blocks(of, blocks, q.shape[1], layer, q.device)
+    with composed_attention():
+        return gathered_attention(Call(q, k, v, of, (), layer), bias, gathered)
+
+
+differentiate_by(_forward, _backward, lse_dtype=sum_dtype, composed=_composed)
 
 
 class _HeadChunk(NamedTuple):

@@ -69,7 +69,7 @@ def unavailable(request: RouteRequest) -> str | None:
     reason = _refusal(request)
     if reason is not None:
         return reason
-    q, pattern, _, gradients, _ = request
+    q, pattern, gradients = request.q, request.pattern, request.gradients
     found = find_recipe(kind_of(q, pattern, gradients, False), q.shape[2])
     return found if isinstance(found, str) else None
 
@@ -78,7 +78,7 @@ def serves_by_row(request: RouteRequest) -> bool:
     """Whether one call can have rows with different, and also equal, numbers of blocks."""
     if _refusal(request) is not None:
         return False
-    q, pattern, _, gradients, _ = request
+    q, pattern, gradients = request.q, request.pattern, request.gradients
     size = possible_recipes(pattern, q.device.type, gradients)[0].size
     if in_parts(q, pattern) or len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return False
@@ -98,7 +98,7 @@ def flex_attention(call: Call) -> Tensor:
 
 def _refusal(request: RouteRequest) -> str | None:
     """Reason known without compiling anything, or None."""
-    q, pattern, _, gradients, _ = request
+    q, pattern, gradients = request.q, request.pattern, request.gradients
     if (why := request.beyond("flex", TOLERANCE)) is not None:
         return why
     if torch.compiler.is_compiling():

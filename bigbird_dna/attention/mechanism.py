@@ -11,6 +11,7 @@ from torch.nn.functional import dropout, normalize, pad
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention.call import checked_call, real_positions
+from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config import LayerShape, Section
@@ -107,7 +108,7 @@ def others(size: int, like: Tensor) -> Tensor:
 
 def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
     """Result of a function that is called again in the backward pass instead of storing its intermediates."""
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and not is_transformed():
         return checkpoint(attend, *arguments, use_reentrant=False)
     return attend(*arguments)
 

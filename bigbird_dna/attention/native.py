@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, differentiate_by
+from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
@@ -33,7 +34,7 @@ TILE = 64  # tokens that the kernel computes together
 
 
 def native_attention(call: Call) -> Tensor:
-    """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` if it is unavailable."""
+    """Attention by the kernel, (B, H, L, K); `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
     if type(q) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
         return _kernel().forward(call)[0]  # an operator's first call imports torch._dynamo: a second
@@ -70,9 +71,9 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
 def pointwise(*tensors: Tensor) -> Kernel | None:
     """The kernel for element-wise functions of float32 or bfloat16 CPU tensors at memory bandwidth; None: use
-    torch, for example under torch.compile."""
+    torch, for example under torch.compile or torch.func."""
     fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
-    if not fit or torch.compiler.is_compiling() or _missing(False) is not None:
+    if not fit or torch.compiler.is_compiling() or is_transformed(*tensors) or _missing(False) is not None:
         return None
     return _kernel()
 
@@ -216,4 +217,10 @@ def backward_op(
     return _kernel().backward(call, upper, out, lse)
 
 
-differentiate_by(forward_op, backward_op, lse_dtype=lambda _: torch.float32)
+def _composed(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
+) -> Tensor:
+    return dense_attention(Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer))
+
+
+differentiate_by(forward_op, backward_op, lse_dtype=lambda _: torch.float32, composed=_composed)

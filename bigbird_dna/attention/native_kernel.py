@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.call import Call, empty_output
+from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.gpus import limit_threads
 
@@ -339,6 +340,7 @@ class PackedLayers:
             and torch.get_num_threads() == 1
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
+            and not is_transformed(x)
         )
 
     def run(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:

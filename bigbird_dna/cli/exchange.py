@@ -76,6 +76,9 @@ def export_hf(
         "Whether the checkpoint has model code that imports this package; auto: if HuggingFace's library has "
         "no class for the model.",
     ),
+    license: str | None = option(
+        None, "TEXT", "License of the weights, for the README.", "that in MODEL_CARD.md, if any"
+    ),
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
 
@@ -371,7 +374,7 @@ def publish_model(
     Example: bigbird-dna model package results/demo/models/promoter-genomic --license CC-BY-4.0 --description
     'Promoters of the demo genome' -o demo-promoters.tar
     """
-    from bigbird_dna.registry.card import Publication
+    from bigbird_dna.model.card import Publication
     from bigbird_dna.registry.publishing import publish_model as publish
 
     chosen = model_dir.resolve().name if name is None else name

@@ -36,6 +36,7 @@ from bigbird_dna.huggingface.model_code import (
     export_with_code,
     head_values,
     import_with_code,
+    labeled_settings,
     write_checkpoint,
 )
 from bigbird_dna.huggingface.names import (
@@ -118,6 +119,7 @@ def import_huggingface(
     }
     if architecture.family is BIGBIRD:  # others are not exported
         settings = settings.model_copy(update=remembered)
+    settings = labeled_settings(settings, values, pieces)
     model = make_model(network.eval(), pieces, config, settings, output)
     with scratch_directory() as spool, full_disk_reported(spool, spool):
         extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
@@ -228,30 +230,31 @@ _NUMBERS = {
 }
 
 
-def export_huggingface(path: Path, output: Path, code: Code = "auto") -> str:
+def export_huggingface(path: Path, output: Path, code: Code = "auto", license: str | None = None) -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
     `code` "auto": of HuggingFace's BigBird, if this has all parts of the model, otherwise with model code
     (see `model_code`); "always": with model code; "never": of BigBird, or `ModelError` for an unsupported
     part. A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
     promoter; of an ensemble, "never" exports the network without its regressions. The tokenizer is included,
-    in files for `AutoTokenizer`.
+    in files for `AutoTokenizer`, and a README, whose `license` is by default that of the model's card.
     """
     path = find_model(path)
     check_directory(output, [path])
     model = load(path)
     if code == "always":
-        return export_with_code(model, output)
+        return export_with_code(model, output, license)
     try:
-        return _export_native(_network_alone(model, path) if code == "never" else model, path, output)
+        alone = _network_alone(model, path) if code == "never" else model
+        return _export_native(alone, path, output, license)
     except NoNativeClass as error:
         if code == "never":
             raise
         log(f"{error}; the checkpoint has model code, which needs the package bigbird-dna")
-    return export_with_code(model, output)
+    return export_with_code(model, output, license)
 
 
-def _export_native(model: LoadedModel, path: Path, output: Path) -> str:
+def _export_native(model: LoadedModel, path: Path, output: Path, license: str | None) -> str:
     """Export a model as a checkpoint of HuggingFace's BigBird."""
     remembered = _remembered(model, path)
     architecture = _exported_architecture(model, remembered, path)
@@ -269,7 +272,8 @@ def _export_native(model: LoadedModel, path: Path, output: Path) -> str:
     key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
     if key in values or not remembered:
         values[key] = str(kind).removeprefix("torch.")
-    write_checkpoint(output, model, values, {name: tensor.to(kind) for name, tensor in tensors.items()})
+    values_of = {name: tensor.to(kind) for name, tensor in tensors.items()}
+    write_checkpoint(output, model, values, values_of, license=license)
     if model.config.attention == "bigbird" and model.config.compatibility == "none":
         full = (5 + 2 * model.config.random_blocks) * model.config.block_size
         log(

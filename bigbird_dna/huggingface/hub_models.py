@@ -1,7 +1,8 @@
 """Models of this package as classes of HuggingFace's library; `modeling_bigbird_dna.py` names them.
 
 Each class runs the network of a model directory and adds what the library expects: inputs by its names,
-attention masks, and losses. Tokens with an attention mask of 0 are taken out of their row, wherever they are:
+attention masks, losses, hidden states and attention weights of layers, and a head that is named `classifier`.
+Tokens with an attention mask of 0 are taken out of their row, wherever they are:
 outputs are those of the row without them, so padding on either side changes nothing.
 
 The library builds networks on the meta device and then fills in the checkpoint's tensors. All values of the
@@ -11,7 +12,8 @@ configuration and tokenizer, such as rotary angles: none is lost.
 Shapes: B batch, L tokens, D hidden width, V vocabulary, T outputs.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,13 +34,15 @@ from transformers.utils import cached_file
 
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.huggingface.configuration import OWN_TYPE, own_description
-from bigbird_dna.huggingface.model_code import TOKENIZER_KEY, label_names
+from bigbird_dna.huggingface.model_code import label_names, tokenizer_name
+from bigbird_dna.model.attention_maps import layer_weights
 from bigbird_dna.model.base_positions import BaseBatch
 from bigbird_dna.model.batching import bins_shown, centered_bins, place_bins
 from bigbird_dna.model.directory import build_network, described_tokenizer, make_model
-from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import question_lengths
-from bigbird_dna.model.input_embeddings import initialize
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.heads import PretrainingNetwork, WithHead, question_lengths
+from bigbird_dna.model.input_embeddings import Rotation, initialize
+from bigbird_dna.model.kmers import ReadsBases
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import (
@@ -69,6 +73,7 @@ class TokenRows(NamedTuple):
     lengths: Tensor  # (B,), on the CPU
     segments: Tensor | None  # (B, L)
     order: Tensor | None  # (B, L), where each token was in the given row; None: unchanged
+    embeds: Tensor | None = None  # (B, L, D), in place of the embeddings of `ids`
 
     def restore(self, values: Tensor) -> Tensor:
         """Values of tokens (B, L, …) in the order of the given rows."""
@@ -83,11 +88,13 @@ class TokenRows(NamedTuple):
         return [row[1 : length - 1] for row, length in rows]
 
 
-def token_rows(ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> TokenRows:
+def token_rows(
+    ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None, embeds: Tensor | None = None
+) -> TokenRows:
     """Rows of token ids (B, L) with their attention mask (B, L); `UsageError` for a row without tokens."""
     tokens = ids.shape[1]
     if mask is None:
-        return TokenRows(ids, torch.full((len(ids),), tokens, device="cpu"), segments, None)
+        return TokenRows(ids, torch.full((len(ids),), tokens, device="cpu"), segments, None, embeds)
     if mask.shape != ids.shape:
         raise UsageError(f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(ids.shape)}")
     present = mask != 0
@@ -95,10 +102,26 @@ def token_rows(ids: Tensor, mask: Tensor | None = None, segments: Tensor | None 
     if not lengths.all():
         raise UsageError(f"attention_mask: row {int(lengths.argmin())} has no token")
     if torch.equal(present.cpu(), torch.arange(tokens, device="cpu") < lengths[:, None]):
-        return TokenRows(ids, lengths, segments, None)
+        return TokenRows(ids, lengths, segments, None, embeds)
     order = present.int().argsort(dim=1, descending=True, stable=True)
     segments = None if segments is None else segments.gather(1, order)
-    return TokenRows(ids.gather(1, order), lengths, segments, order)
+    embeds = None if embeds is None else embeds.gather(1, order[..., None].expand_as(embeds))
+    return TokenRows(ids.gather(1, order), lengths, segments, order, embeds)
+
+
+class Observed:
+    """What a pass through an encoder left behind, as the library names it."""
+
+    def __init__(self) -> None:
+        self.hidden_states: list[Tensor] = []
+        self.attentions: list[Tensor] = []
+
+    def outputs(self) -> dict[str, tuple[Tensor, ...] | None]:
+        """Both, or None in place of what was not wanted."""
+        return {
+            "hidden_states": tuple(self.hidden_states) or None,
+            "attentions": tuple(self.attentions) or None,
+        }
 
 
 class HubModel(PreTrainedModel):  # type: ignore[misc]
@@ -110,6 +133,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
 
     config_class = HubModelConfig
     base_model_prefix = "network"
+    supports_gradient_checkpointing = True
     _no_split_modules = ("Layer",)
     kinds: ClassVar[tuple[type[Settings], ...]] = (Settings,)  # settings of the models it can run
 
@@ -123,6 +147,8 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         empty = torch.get_default_device().type == "meta"
         with shapes_only() if empty else nullcontext():
             self.network = build_network(self.encoder_config, self.settings)
+        for part in [one for one in self.network.modules() if isinstance(one, WithHead)]:
+            part.group_head()
         for value in self.network.state_dict(keep_vars=True).values():
             value._is_hf_initialized = not empty
         self.post_init()
@@ -149,8 +175,8 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """Name of the tokenizer's file in the checkpoint."""
-        return str(self.config.bigbird_dna[TOKENIZER_KEY])
+        """Name of the tokenizer's file in the checkpoint; `ModelError` for any but our own names."""
+        return tokenizer_name(self.config.bigbird_dna, "config.json")
 
     def read_tokenizer(self, file: Path) -> None:
         """Set the tokenizer from its original file; `ModelError` if it does not fit."""
@@ -161,8 +187,9 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     def save_pretrained(self, directory: Any, *inputs: Any, **options: Any) -> None:
         """As in the library; also writes the tokenizer."""
         if self._loaded is not None:
-            Path(directory).mkdir(parents=True, exist_ok=True)
-            self._loaded.tokenizer.save(Path(directory, self.tokenizer_name))
+            file = Path(directory, self.tokenizer_name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._loaded.tokenizer.save(file)
         super().save_pretrained(directory, *inputs, **options)
 
     def encoder(self) -> Encoder:
@@ -176,6 +203,66 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         """The token embeddings."""
         return self.encoder().embeddings.token
 
+    def rows(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+    ) -> TokenRows:
+        """The rows of `forward`'s inputs; `UsageError` unless ids or embeddings are given."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise UsageError("give either input_ids or inputs_embeds")
+        if inputs_embeds is None:
+            assert input_ids is not None
+            return token_rows(input_ids, attention_mask, token_type_ids)
+        windows = isinstance(self.settings, ChromatinSettings | QuestionAnsweringSettings) or (
+            isinstance(self.settings, ClassifierSettings) and self.settings.offsets is not None
+        )
+        if windows or any(isinstance(part, ReadsBases) for part in self.network.modules()):
+            raise UsageError("inputs_embeds: this model also reads the tokens themselves; give input_ids")
+        ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device)
+        return token_rows(ids, attention_mask, token_type_ids, inputs_embeds)
+
+    @contextmanager
+    def observed(
+        self, rows: TokenRows, hidden_states: bool | None, attentions: bool | None
+    ) -> Iterator[Observed]:
+        """A context for one pass of `rows` through the network, with the embeddings given, if any.
+
+        `hidden_states` (B, L, D) are those of the embeddings and of each layer, as far as wanted, and
+        `attentions` (B, H, L, L) of each layer, computed apart and without gradients; memory for these is
+        quadratic. The extra global tokens, if any, come first in `attentions`.
+        """
+        found = Observed()
+        states = (
+            getattr(self.config, "output_hidden_states", False) if hidden_states is None else hidden_states
+        )
+        weights = getattr(self.config, "output_attentions", False) if attentions is None else attentions
+        if not (states or weights or rows.embeds is not None):
+            yield found
+            return
+        encoder = self.encoder()
+        if (states or weights) and encoder.config.reversible:
+            raise UsageError("a reversible encoder has no hidden states or attention weights per layer")
+        extra = encoder.config.num_global_tokens
+
+        def keep_state(_module: nn.Module, _inputs: Any, out: Tensor) -> None:
+            found.hidden_states.append(rows.restore(encoder.finished(out)[:, extra:]))
+
+        def keep_weights(layer: Layer, inputs: tuple[Any, ...]) -> None:
+            found.attentions.append(_attention_weights(layer, rows, extra, *inputs[:4]))
+
+        with ExitStack() as hooks:
+            if rows.embeds is not None:
+                hook = encoder.embeddings.token.register_forward_hook(lambda *_: rows.embeds)
+                hooks.callback(hook.remove)
+            for part in (encoder.embeddings, *encoder.layers) if states else ():
+                hooks.callback(part.register_forward_hook(keep_state).remove)
+            for layer in encoder.layers if weights else ():
+                hooks.callback(layer.register_forward_pre_hook(keep_weights).remove)
+            yield found
+
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)  # LayerNorm
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -187,27 +274,56 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         return made if wanted else made.to_tuple()
 
 
+def _attention_weights(
+    layer: Layer,
+    rows: TokenRows,
+    extra: int,
+    x: Tensor,
+    lengths: Tensor | None,
+    turns: Rotation | None,
+    owners: Tensor | None,
+) -> Tensor:
+    """Weights (B, H, L, L) of a layer for its arguments, zero at padding, in the order of the given rows.
+
+    `layer_weights` needs rows without padding.
+    """
+    tokens = x.shape[1]
+    out = x.new_zeros(len(x), layer.heads, tokens, tokens, dtype=torch.float32)
+    for row in range(len(x)):
+        end = tokens if lengths is None else int(lengths[row])
+        own = slice(row, row + 1)
+        if turns is not None:
+            of_row = (part[..., :end, :] if part.dim() == 2 else part[own, :, :end] for part in turns)
+        angles = None if turns is None else Rotation(*of_row)
+        owned = None if owners is None else owners[own, :end]
+        out[row, :, :end, :end] = layer_weights(layer, x[own, :end], None, angles, owned)[0].float()
+    if rows.order is None:
+        return out
+    places = torch.cat([torch.arange(extra, device=x.device).expand(len(x), -1), rows.order + extra], 1)
+    places = places.argsort(1)[:, None]  # (B, 1, L)
+    out = out.gather(2, places[..., None].expand_as(out))
+    return out.gather(3, places[:, :, None].expand_as(out))
+
+
 class HubEncoder(HubModel):
     """Hidden states of a model of any task, without what its head adds to the encoder's input."""
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> Any:
-        """Token ids (B, L) → `last_hidden_state` (B, L, D); `hidden_states` are those of all layers."""
-        rows = token_rows(input_ids, attention_mask, token_type_ids)
-        layers: list[Tensor] = []
-        visit = layers.append if output_hidden_states else None
-        last = self.encoder().encode(rows.ids, rows.lengths, rows.segments, visit=visit).tokens
+        """Token ids (B, L), or embeddings (B, L, D) of tokens → `last_hidden_state` (B, L, D)."""
+        rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
+        with self.observed(rows, output_hidden_states, output_attentions) as found:
+            last = self.encoder()(rows.ids, rows.lengths, rows.segments)
         return self._output(
-            BaseModelOutput,
-            return_dict,
-            last_hidden_state=rows.restore(last),
-            hidden_states=tuple(map(rows.restore, layers)) if output_hidden_states else None,
+            BaseModelOutput, return_dict, last_hidden_state=rows.restore(last), **found.outputs()
         )
 
 
@@ -219,19 +335,25 @@ class HubMaskedLM(HubModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `logits` (B, L, V); `labels` (B, L), −100 where none, give the mean `loss`."""
-        rows = token_rows(input_ids, attention_mask, token_type_ids)
-        everywhere = torch.arange(rows.ids.numel(), device=rows.ids.device)
-        found = self.network(rows.ids, rows.lengths, rows.segments, everywhere).tokens
-        logits = rows.restore(found.view(*rows.ids.shape, -1))
+        rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
+        encoder = self.encoder()
+        with self.observed(rows, output_hidden_states, output_attentions) as found:
+            hidden = encoder(rows.ids, rows.lengths, rows.segments)
+        assert isinstance(self.network, PretrainingNetwork)
+        logits = self.network.masked_tokens(hidden.flatten(0, 1), encoder.embeddings.token.weight)
+        logits = rows.restore(logits.view(*rows.ids.shape, -1))
         loss = None if labels is None else self.loss(logits, labels)
-        return self._output(self.output, return_dict, loss=loss, logits=logits)
+        return self._output(self.output, return_dict, loss=loss, logits=logits, **found.outputs())
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy (nats) of the labels that are not −100."""
@@ -284,31 +406,43 @@ class HubClassifier(HubModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `logits` (B, T); `labels` (B,) or (B, T) give the mean `loss`."""
-        rows, settings = token_rows(input_ids, attention_mask, token_type_ids), self.settings
-        if isinstance(settings, ChromatinSettings):
-            spans, central = self._bins(rows, settings)
-            logits = self.network(rows.ids, rows.lengths, spans, central)[:, 0]
-        else:
-            bases = self._bases(rows, settings) if isinstance(settings, ClassifierSettings) else None
-            logits = self.network(rows.ids, rows.lengths, rows.segments, bases)
+        rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
+        settings = self.settings
+        with self.observed(rows, output_hidden_states, output_attentions) as found:
+            if isinstance(settings, ChromatinSettings):
+                spans, central = self._bins(rows, settings)
+                logits = self.network(rows.ids, rows.lengths, spans, central)[:, 0]
+            else:
+                bases = self._bases(rows, settings) if isinstance(settings, ClassifierSettings) else None
+                logits = self.network(rows.ids, rows.lengths, rows.segments, bases)
         if isinstance(self._loaded, LoadedSequenceModel) and self._loaded.settings.kind == "regression":
             logits = self._loaded.finish(logits)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        return self._output(SequenceClassifierOutput, return_dict, loss=loss, logits=logits)
+        return self._output(
+            SequenceClassifierOutput, return_dict, loss=loss, logits=logits, **found.outputs()
+        )
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss by `problem_type`; if it is null, by the labels' type and number, as in the library."""
+        """Mean loss by `problem_type`; if it is null, by the labels' type and number, as in the library,
+        whose name for it is then stored in the configuration."""
         kind = self.config.problem_type
-        if kind == "regression" or (kind is None and logits.shape[1] == 1):
+        if kind is None:
+            several = "multi_label" if labels.is_floating_point() else "single_label"
+            kind = "regression" if logits.shape[1] == 1 else f"{several}_classification"
+            self.config.problem_type = kind
+        if kind == "regression":
             return F.mse_loss(logits, labels.view_as(logits).to(logits.dtype))
-        if kind == "multi_label_classification" or (kind is None and labels.is_floating_point()):
+        if kind == "multi_label_classification":
             return F.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
         return F.cross_entropy(logits, labels.flatten())
 
@@ -355,21 +489,30 @@ class HubQuestionAnswerer(HubModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `start_logits`, `end_logits` (B, L); positions (B,) give the mean `loss`."""
-        rows = token_rows(input_ids, attention_mask, token_type_ids)
+        rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
         asked = question_lengths(rows.ids, self.config.sep_token_id)
-        found = map(rows.restore, self.network(rows.ids, rows.lengths, asked, rows.segments))
-        start, end = found
+        with self.observed(rows, output_hidden_states, output_attentions) as found:
+            scores = self.network(rows.ids, rows.lengths, asked, rows.segments)
+        start, end = map(rows.restore, scores)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = (F.cross_entropy(start, start_positions) + F.cross_entropy(end, end_positions)) / 2
         return self._output(
-            QuestionAnsweringModelOutput, return_dict, loss=loss, start_logits=start, end_logits=end
+            QuestionAnsweringModelOutput,
+            return_dict,
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            **found.outputs(),
         )

@@ -12,6 +12,7 @@ Tensors have the names in a model directory, after `network.`. Importing reads t
 runs no code of the checkpoint.
 """
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import check_writable
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import OWN_KEY, OWN_TYPE, own_description
+from bigbird_dna.huggingface.hub_card import README, hub_card
 from bigbird_dna.huggingface.names import read_weights
 from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import (
@@ -45,6 +47,7 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     ClassificationSettings,
+    ClassifierSettings,
     OtherSettings,
     PretrainingSettings,
     PromoterSettings,
@@ -53,6 +56,7 @@ from bigbird_dna.model.settings import (
     Settings,
 )
 from bigbird_dna.model.weights import network_of_shapes
+from bigbird_dna.tokens.interface import Tokenizer
 
 CODE_FILE = "modeling_bigbird_dna.py"
 TOKENIZER_KEY = "tokenizer_file"  # in the description: name of the tokenizer's file in the checkpoint
@@ -66,12 +70,12 @@ _CLASSES = {
 }
 
 
-def export_with_code(model: LoadedModel, output: Path) -> str:
+def export_with_code(model: LoadedModel, output: Path, license: str | None = None) -> str:
     """Write the checkpoint of a model to the directory `output`; returns the name of its class.
 
     `ModelError`: the task belongs to another package, or a value of the description is not JSON.
     """
-    config = model.config
+    config, settings = model.config, model.settings
     classes = [_CLASSES[name] for name in _auto_classes(model)]
     own = {"version": version("bigbird-dna"), TOKENIZER_KEY: own_tokenizer_name(model.tokenizer)}
     values = {
@@ -91,10 +95,31 @@ def export_with_code(model: LoadedModel, output: Path) -> str:
         OWN_KEY: describe(model) | own,
     }
     check_writable(values, (model.path or output) / "config.json")
-    tensors = {f"network.{name}": tensor for name, tensor in model.network.state_dict().items()}
+    state = model.network.state_dict()
+    tensors = {exported_name(name, settings): tensor for name, tensor in state.items()}
     code = Path(__file__).with_name(CODE_FILE).read_bytes()
-    write_checkpoint(output, model, values, tensors, {CODE_FILE: code})
+    write_checkpoint(output, model, values, tensors, {CODE_FILE: code}, license)
     return classes[0]
+
+
+_HEAD = re.compile(r"^(members\.\d+\.)?(dense|bins|output)\.")
+
+
+def exported_name(name: str, settings: Settings) -> str:
+    """Name of a tensor in the checkpoint, where the layers of a classifying head are in `classifier`."""
+    if isinstance(settings, ClassifierSettings | ClassificationSettings | ChromatinSettings):
+        name = _HEAD.sub(r"\1classifier.\2.", name)
+    return f"network.{name}"
+
+
+def tokenizer_name(description: Mapping[str, Any], source: str) -> str:
+    """Name of the tokenizer's file by a checkpoint's description; `ModelError` for any but our own names,
+    which could be outside the checkpoint."""
+    name = description.get(TOKENIZER_KEY)
+    if name not in ORIGINAL_FILES:
+        names = ", ".join(ORIGINAL_FILES)
+        raise ModelError(f"{source}: {TOKENIZER_KEY} {shortened(repr(name))} must be one of {names}")
+    return str(name)
 
 
 def _auto_classes(model: LoadedModel) -> list[str]:
@@ -147,14 +172,40 @@ def head_values(model: LoadedModel) -> dict[str, Any]:
     return values
 
 
+def labeled_settings(settings: Settings, values: Mapping[str, Any], tokenizer: Tokenizer) -> Settings:
+    """Settings of a classifier that was tuned with the library, as a model of labeled sequences.
+
+    `values` are its `config.json`, whose `problem_type` says what the outputs are; null: by their number, as
+    in the library. Classifiers of text are unchanged, as are those whose `problem_type` is unknown.
+    """
+    if not isinstance(settings, ClassificationSettings) or not tokenizer.is_dna:
+        return settings
+    count = settings.outputs
+    kinds: dict[Any, str] = {
+        None: "regression" if count == 1 else "multiclass",
+        "regression": "regression",
+        "multi_label_classification": "binary" if count == 1 else "multilabel",
+        **({"single_label_classification": "multiclass"} if count > 1 else {}),
+    }
+    kind = values.get("problem_type")
+    if not isinstance(kind, str | None) or kind not in kinds:
+        return settings
+    given: dict[str, Any] = {"kind": kinds[kind], "outputs": label_names(settings)}
+    if kinds[kind] == "regression":
+        given |= {"means": (0.0,) * count, "deviations": (1.0,) * count}
+    kept = settings.model_dump(include={"pooling", "head", "huggingface"}, exclude_unset=True)
+    return SequenceSettings(**given, **kept, jitter=0, views=1)
+
+
 def write_checkpoint(
     output: Path,
     model: LoadedModel,
     values: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     extra: Mapping[str, bytes] | None = None,
+    license: str | None = None,
 ) -> None:
-    """Write a checkpoint directory: `config.json`, weights, the model's tokenizer, and `extra` files."""
+    """Write a checkpoint directory: `config.json`, weights, tokenizer, README, and `extra` files."""
     with atomic_directory(output) as temporary:
         write_json(temporary / "config.json", values)
         weights = temporary / "model.safetensors"
@@ -162,6 +213,7 @@ def write_checkpoint(
         save_file({name: t.clone().contiguous() for name, t in tensors.items()}, weights, {"format": "pt"})
         weights.chmod(0o644)
         write_tokenizer(model.tokenizer, temporary, model.config.max_length)
+        (temporary / README).write_text(hub_card(model, values, output.resolve().name, license), "utf-8")
         for name, content in (extra or {}).items():
             (temporary / name).write_bytes(content)
 
@@ -177,10 +229,7 @@ def import_with_code(
     config, settings, description = own_description(values, str(path))
     if isinstance(settings, OtherSettings):
         raise ModelError(f"{path}: {settings.task} models cannot be imported")
-    name = values[OWN_KEY].get(TOKENIZER_KEY)
-    if tokenizer is None and name not in ORIGINAL_FILES:
-        names = ", ".join(ORIGINAL_FILES)
-        raise ModelError(f"{path}: {TOKENIZER_KEY} {shortened(repr(name))} must be one of {names}")
+    name = "" if tokenizer is not None else tokenizer_name(values[OWN_KEY], str(path))
     if tokenizer is not None:
         pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     elif not (directory / name).is_file():
@@ -192,9 +241,15 @@ def import_with_code(
         directory, lambda: build_network(config, settings), layer_count(config, settings), len(tensors)
     )
     weights = read_weights(
-        tensors, network.state_dict(), "network.{}".format, lambda name: False, "the model", directory
+        tensors,
+        network.state_dict(),
+        lambda name: exported_name(name, settings),
+        lambda name: False,
+        "the model",
+        directory,
     )
     network.to_empty(device="cpu").load_state_dict(weights)
+    settings = labeled_settings(settings, values, pieces)
     model = make_model(network.eval(), pieces, config, settings, output)
     save(output, model, {"imported_from": directory.name}, {}, {})
     return model

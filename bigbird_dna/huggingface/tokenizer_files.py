@@ -12,6 +12,7 @@ from typing import Any
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.sequence import AMBIGUOUS
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
@@ -86,13 +87,16 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
 
 
 def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
-    """The content of a `tokenizer.json` that encodes every sequence over A C G T N to the same ids.
+    """The content of a `tokenizer.json` that encodes every sequence to the same ids as this package.
 
-    Runs of N are added tokens, which are matched before any merge, longest first.
+    Lower case is read as upper case, and IUPAC codes as N. Runs of N are added tokens, which are matched
+    after this normalization and before any merge, longest first.
     """
     ids = {piece: index for index, piece in enumerate(tokenizer.pieces)}
     n_pieces = [piece for piece in ids if set(piece) == {"N"}]
     added = [(piece, True) for piece in SPECIAL_PIECES] + [(piece, False) for piece in n_pieces]
+    ambiguous = f"[n{AMBIGUOUS}{AMBIGUOUS.lower()}]"
+    replaced = [*(({"String": base.lower()}, base) for base in BASES), ({"Regex": ambiguous}, "N")]
     cls, sep = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]"))
     first, second = ({"Sequence": {"id": name, "type_id": t}} for t, name in enumerate("AB"))
     last = {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
@@ -104,12 +108,18 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
             {
                 "id": ids[piece],
                 "content": piece,
-                **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+                **dict.fromkeys(("single_word", "lstrip", "rstrip"), False),
+                "normalized": not special,
                 "special": special,
             }
             for piece, special in added
         ],
-        "normalizer": None,
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Replace", "pattern": pattern, "content": content} for pattern, content in replaced
+            ],
+        },
         "pre_tokenizer": None,
         "post_processor": {
             "type": "TemplateProcessing",

@@ -276,6 +276,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     path = find_model(path)
     if not path.is_dir():
         raise ModelError(f"{path}: model directory not found{meant(path, load_published().models)}")
+    check_origin(path)
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")
@@ -298,6 +299,26 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     if WEIGHTS in found:
         vars(model)["sha256"] = found[WEIGHTS]  # fills the cached property, to avoid computing it again
     return model
+
+
+def check_origin(path: Path) -> None:
+    """`ModelError` for a directory of HuggingFace's libraries, with the command that converts it."""
+    if (path / "adapter_config.json").is_file() and not (path / CONFIG).is_file():
+        raise ModelError(
+            f"{path}: an adapter of PEFT, not a model directory; merge it into its model (merge_and_unload, "
+            "save_pretrained), and convert this with `bigbird-dna import-hf`"
+        )
+    if (path / CONFIG).is_file():
+        _check_description(read_object(path / CONFIG, checksums.MOST_BYTES), str(path))
+
+
+def _check_description(values: Mapping[str, Any], source: str) -> None:
+    if "format" not in values and ("model_type" in values or "architectures" in values):
+        kind = shortened(repr(values.get("model_type")))
+        raise ModelError(
+            f"{source}: a HuggingFace checkpoint (model_type {kind}), not a model directory; convert it with "
+            "`bigbird-dna import-hf DIR MODEL_DIR`"
+        )
 
 
 def layer_count(config: EncoderConfig, settings: Settings) -> int:
@@ -366,6 +387,7 @@ def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any
 
 def parse_description(values: Mapping[str, Any], path: str) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
+    _check_description(values, path)
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
         raise ModelError(f"{path}: format {found_format}; this version reads format {FORMAT}")

@@ -140,11 +140,11 @@ def layer_values(
     """
     if layer == ALL:
         values: list[Tensor] = []
-        encoder.encode(ids, lengths, visit=lambda hidden: values.append(reduce(hidden)))
+        encoder(ids, lengths, visit=lambda hidden: values.append(reduce(hidden)))
         return torch.stack(values, dim=1)
     if layer == LAST_FOUR:
         last: deque[Tensor] = deque(maxlen=4)
-        encoder.encode(ids, lengths, visit=last.append)
+        encoder(ids, lengths, visit=last.append)
         return reduce(torch.stack(tuple(last)).mean(dim=0))
     return reduce(encoder(ids, lengths))
 

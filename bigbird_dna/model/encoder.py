@@ -25,6 +25,7 @@ from bigbird_dna.attention import (
     report_route,
 )
 from bigbird_dna.attention.call import copied, token_owners
+from bigbird_dna.attention.fast_paths import is_plain, is_transformed
 from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.attention.recompute import both_times
 from bigbird_dna.config import EncoderConfig
@@ -86,7 +87,8 @@ class Layer(nn.Module):
         self.pre_norm, self.gated = config.norm == "pre", config.feed_forward == "gated"
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         width = config.intermediate or 4 * hidden
-        self.intermediate = Linear(hidden, 2 * width if self.gated else width)
+        self.inner_width = 2 * width if self.gated else width
+        self.intermediate = Linear(hidden, self.inner_width)
         self.activation = config.activation
         self.output = Linear(width, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
@@ -101,8 +103,7 @@ class Layer(nn.Module):
             self.relative = nn.Parameter(torch.empty(shape).normal_(std=initial_deviation(hidden)))
 
     def _split(self, x: Tensor) -> Tensor:
-        width = self.query.out_features // self.heads
-        return x.view(*x.shape[:2], self.heads, width).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(
         self,
@@ -122,12 +123,12 @@ class Layer(nn.Module):
         if wanted is not None:
             context = self._split(_chosen(context.transpose(1, 2).flatten(2), wanted))
             x = _chosen(x, wanted)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or is_transformed(x, context):
             return self._around_attention()[1](x, context)
-        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= inner_bound(x):
+        if x.shape[0] * x.shape[1] * self.inner_width <= inner_bound(x):
             return self.after_attention(x, context)
         out = torch.empty_like(x)
-        for rows, tokens in inner_tiles(x, self.intermediate.out_features):
+        for rows, tokens in inner_tiles(x, self.inner_width):
             part = self.after_attention(x[rows, tokens], context[rows, :, tokens])
             out[rows, tokens] = part
         return out
@@ -171,15 +172,16 @@ class Layer(nn.Module):
 
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """Attention inputs, (B, H, L, K) each, from (B, L, D), and the type required for the output."""
-        parts = (self.query, self.key or self.query, self.value)
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
-        if compiling and not torch.is_grad_enabled():
-            projected = tuple(part(x) for part in parts)
+        projected: tuple[Tensor, ...]
+        if not self.joinable() or (compiling and not torch.is_grad_enabled()):
+            query = self.query(x)
+            projected = (query, query if self.key is None else self.key(x), self.value(x))
         else:
             # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined
             joined = linear(x, *(kept or self.join()))
-            if on_cpu and not compiling:
+            if on_cpu and not compiling and not is_transformed(joined):
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype
             projected = joined.chunk(3, dim=-1)
@@ -188,6 +190,10 @@ class Layer(nn.Module):
             q, k = rotate(q, turns), rotate(k, turns)
         wide = self._attention_type(q)
         return q.to(wide), k.to(wide), v.to(wide), q.dtype
+
+    def joinable(self) -> bool:
+        """Whether `join` has all that the calls of the three parts compute."""
+        return all(part is None or is_plain(part, Linear) for part in (self.query, self.key, self.value))
 
     def join(self) -> tuple[Tensor, Tensor]:
         """Concatenated weights (3D, D) and biases (3D,) of queries, keys and values."""
@@ -252,6 +258,7 @@ class Encoder(nn.Module):
         final = config.reversible or config.norm == "pre"
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if final else None
         self.packed: PackedLayers | None = None  # see `prepared`
+        self.gradient_checkpointing = config.gradient_checkpointing
         initialize(self, config.hidden)
         if self.embeddings.position is not None:
             initialize_positions(self.embeddings.position.weight)
@@ -265,6 +272,7 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         added: Tensor | None = None,
         wanted: Tensor | None = None,
+        visit: Callable[[Tensor], None] | None = None,
     ) -> Tensor:
         """Encode a batch.
 
@@ -282,12 +290,14 @@ class Encoder(nn.Module):
         wanted
             Flat positions (M,) of tokens, in B · L: only their hidden states are returned. After its
             attention, the last layer computes no others.
+        visit
+            As for `encode`.
 
         Returns
         -------
         Hidden states (B, L, D), or (M, D) of the `wanted` ones; those of padding are meaningless.
         """
-        return self.encode(ids, lengths, segments, added=added, wanted=wanted).tokens
+        return self.encode(ids, lengths, segments, added=added, wanted=wanted, visit=visit).tokens
 
     def encode(
         self,
@@ -332,7 +342,7 @@ class Encoder(nn.Module):
         packed = self.packed
         places = None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
         if visit is not None:
-            visit(self._finished(x)[:, extra:])
+            visit(self.finished(x)[:, extra:])
         if visit is None and packed is not None and packed.take(x, lengths):
             report_route(_PACKED)
             x = _chosen(packed.run(x, turns), places)
@@ -352,13 +362,13 @@ class Encoder(nn.Module):
             own = nearby if config.is_local(number) else turns
             last = wanted is not None and number == len(self.layers) - 1
             given = x, lengths, own, owners, *([wanted] if last else [])
-            recomputed = config.gradient_checkpointing and self.training
+            recomputed = self.gradient_checkpointing and self.training and not is_transformed()
             x = self._recomputed(layer, *given) if recomputed else layer(*given)
             if visit is not None:
-                visit(self._finished(x)[:, config.num_global_tokens :])
-        return self._finished(x)
+                visit(self.finished(x)[:, config.num_global_tokens :])
+        return self.finished(x)
 
-    def _finished(self, x: Tensor) -> Tensor:
+    def finished(self, x: Tensor) -> Tensor:
         """Hidden states after a layer, normalized if those of the last layer are."""
         return x if self.norm is None or self.config.reversible else self.norm(x)
 

@@ -33,11 +33,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.console import progress
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.batching import LONG, each_alone, run_rows
 from bigbird_dna.model.decoding import CachedDecoder, Floats, RecomputingDecoder, Sampling, keeps_keys
+from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.inference import prepared
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
@@ -243,7 +245,10 @@ class _Continuing(_Generating):
     def _begun(
         self, rows: NDArray[np.int64], limit: int
     ) -> tuple[CachedDecoder | RecomputingDecoder, Tensor]:
-        cached = keeps_keys(self.model.config)
+        # A cache goes around the encoder and its layers, and their hooks.
+        encoder = self.network.encoder
+        plain = is_plain(encoder, Encoder) and all(is_plain(layer, Layer) for layer in encoder.layers)
+        cached = plain and keeps_keys(self.model.config)
         decoder = CachedDecoder(self.network, limit) if cached else RecomputingDecoder(self.network)
         return decoder, decoder.read(self._sent(rows))
 

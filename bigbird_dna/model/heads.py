@@ -6,7 +6,7 @@ Every head computes the same as in HuggingFace's BigBird, so weights can be conv
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -99,7 +99,48 @@ class PretrainingNetwork(nn.Module):
         )
 
 
-class Classifier(nn.Module):
+class GroupedHead(nn.Module):
+    """The layers of a network's head as one module, which computes what they do in the network."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self._compute = type(network).head_logits
+        for name in ("dense", "bins", "output", "dropout"):
+            if hasattr(network, name):
+                setattr(self, name, getattr(network, name))
+        self.activation = network.activation
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Pooled vectors (B, …, D) → logits (B, …, T)."""
+        return self._compute(self, pooled)  # type: ignore[no-any-return]
+
+
+class WithHead(nn.Module):
+    """A network whose layers `dense`, `bins` and `output` can be grouped as its part `classifier`.
+
+    Libraries such as PEFT find a head by this name. Model directories do not have it in the names of tensors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier: nn.Module | None = None
+
+    def group_head(self) -> None:
+        """Move the head's layers into `classifier`."""
+        self.classifier = GroupedHead(self)
+        for name in ("dense", "bins", "output"):
+            if hasattr(self, name):
+                setattr(self, name, None)
+
+    def head_logits(self, pooled: Tensor) -> Tensor:
+        """Logits of pooled vectors; called with the network or its grouped head."""
+        raise NotImplementedError
+
+    def _head(self, pooled: Tensor) -> Tensor:
+        return self.head_logits(pooled) if self.classifier is None else self.classifier(pooled)
+
+
+class Classifier(WithHead):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
     With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
@@ -130,7 +171,7 @@ class Classifier(nn.Module):
         if position is not None or kmers:
             words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
-        self.pooling = pooling
+        self.pooling, self.outputs = pooling, outputs
         self.dense = Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
         self.output = Linear(config.hidden, outputs)
@@ -165,7 +206,8 @@ class Classifier(nn.Module):
             logits = self.ensemble.added(ids, bases=bases)
         return BaseTerms(embeddings, logits)
 
-    def _head(self, pooled: Tensor) -> Tensor:
+    def head_logits(self, pooled: Tensor) -> Tensor:
+        """Vectors (B, D) → logits (B, T)."""
         inner = pooled
         if self.dense is not None:
             inner = row_linear(self.dense, self.dropout(pooled))
@@ -244,7 +286,7 @@ def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths of 6 to 600 bins
 
 
-class ChromatinNetwork(nn.Module):
+class ChromatinNetwork(WithHead):
     """Encoder, a pooled vector per bin, and a head with one hidden layer.
 
     With `pooling` "cls" (as in the paper, App. F.3), the vector is that of [CLS] and represents the central
@@ -295,15 +337,17 @@ class ChromatinNetwork(nn.Module):
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
-        inner = (
-            pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
-        )  # (B, K, D)
-        if self.bins is not None:
-            inner = self.bins(inner)
-        logits: Tensor = self.output(self.dropout(inner))[:, wanted]
+        logits = self._head(pooled)[:, wanted]
         if self.ensemble is not None:
             logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, wanted]))
         return logits
+
+    def head_logits(self, pooled: Tensor) -> Tensor:
+        """Vectors (B, K, D) or (B, K, 2 D) of bins → logits (B, K, T)."""
+        inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
+        if self.bins is not None:
+            inner = self.bins(inner)
+        return self.output(self.dropout(inner))  # type: ignore[no-any-return]
 
 
 class BinLayers(nn.Module):

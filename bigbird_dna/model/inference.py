@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.attention.call import copied
+from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_pack
 from bigbird_dna.console import log
@@ -22,6 +23,7 @@ from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
 from bigbird_dna.gpus import acquire_gpu, available_cores, checked_threads, keep_kernels
 from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.kernels import Dropout, Linear
 from bigbird_dna.model.mechanism import goes_by_pattern
 
 P = ParamSpec("P")
@@ -240,11 +242,10 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
     layers = [module for module in network.modules() if isinstance(module, Layer)]
     with _predicting:
         with torch.no_grad():
-            joined = {layer: layer.join() for layer in layers}
             for layer in layers:
-                layer.joined = joined[layer]
+                layer.joined = layer.join() if layer.joinable() else None
             for encoder in encoders:
-                encoder.packed = _packed(encoder, joined, longest)
+                encoder.packed = _packed(encoder, longest)
         try:
             packed = all(encoder.packed is not None for encoder in encoders)
             yield _computing.get() == torch.float32 and packed
@@ -255,9 +256,7 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
                 encoder.packed = None
 
 
-def _packed(
-    encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int
-) -> PackedLayers | None:
+def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
     """Packed layers; None if the kernel is missing or does not support some part of a layer."""
     config = encoder.config
     kernel = pointwise(*encoder.parameters())
@@ -277,11 +276,12 @@ def _packed(
         return None
     packed = []
     for layer in encoder.layers:
-        if not isinstance(layer, Layer) or layer._forward_hooks or layer._forward_pre_hooks:
+        if not all(is_plain(part, Layer, Linear, nn.LayerNorm, Dropout) for part in layer.modules()):
             return None
+        assert isinstance(layer, Layer) and layer.joined is not None
         linears = (layer.attention_output, layer.intermediate, layer.output)
         assert isinstance(layer.attention_norm, nn.LayerNorm)  # those before attention are not packed
         norms = (layer.attention_norm, layer.output_norm)
         pattern = None if config.attention == "full" else layer.pattern
-        packed.append(PackedLayer(kernel, joined[layer], linears, norms, layer.heads, pattern, layer.index))
+        packed.append(PackedLayer(kernel, layer.joined, linears, norms, layer.heads, pattern, layer.index))
     return PackedLayers(packed, longest)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from bigbird_dna.attention.call import copied, with_float64
+from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
@@ -57,6 +57,13 @@ def initialize(module: nn.Module, hidden: int) -> None:
 def position_rates(hidden: int) -> Tensor:
     """Rates ω of the initial sinusoids of learned positions, per pair (⌈D / 2⌉,), in radians per token."""
     return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
+
+
+def table_rows(table: nn.Embedding, start: int, stop: int, device: torch.device) -> Tensor:
+    """Vectors (stop - start, D) of consecutive numbers."""
+    if is_plain(table, nn.Embedding):
+        return table.weight[start:stop]
+    return table(torch.arange(start, stop, device=device))  # type: ignore[no-any-return]
 
 
 class Globals(NamedTuple):
@@ -117,12 +124,15 @@ class Embeddings(nn.Module):
         if self.token_scale != 1:
             x = x * self.token_scale
         if self.position is not None:
-            x = x + self.position.weight[first : first + ids.shape[1]]
-        x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+            x = x + table_rows(self.position, first, first + ids.shape[1], x.device)
+        if segments is None and is_plain(self.segment, nn.Embedding):
+            x = x + self.segment.weight[0]
+        else:
+            x = x + self.segment(torch.zeros_like(ids) if segments is None else segments)
         if self.convolution is not None:
             x = x + self.convolution(x, lengths)
         if self.extra is not None:
-            extra = self.extra.weight.expand(len(x), -1, -1)
+            extra = table_rows(self.extra, 0, self.extra.num_embeddings, x.device).expand(len(x), -1, -1)
             x = torch.cat([extra if content is None else extra + content, x], dim=1)
         x = self.norm(self.dropout(x))
         if self.kmers is not None:
@@ -254,8 +264,14 @@ class _SplitHeads(torch.autograd.Function):
         return tuple(_turned(x, out, own) for x, out, own in zip(parts, room, ctx.of, strict=True))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *uppers: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # the gradient may be differentiated again
+            parts = [
+                upper if own is None else rotate(upper, Rotation(own.cos, -own.sin))
+                for upper, own in zip(uppers, ctx.of, strict=True)
+            ]
+            joined = torch.stack([part.transpose(1, 2) for part in parts], dim=2).flatten(2)
+            return joined.to(ctx.dtype), None, None, None
         grad = torch.empty(ctx.shape, dtype=ctx.dtype, device="cpu")
         for upper, out, own in zip(uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True):
             _turned(upper, out, own, back=True)

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from bigbird_dna.attention.fast_paths import is_plain, is_transformed
 from bigbird_dna.attention.native import gelu_tanh_, pointwise
 from bigbird_dna.attention.recompute import Choices, Circumstances
 from bigbird_dna.disk.native_library import processor
@@ -36,6 +36,11 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
+# Gradients with a graph (`create_graph=True`) are computed by torch's operations, so that they have
+# derivatives, too. `once_differentiable` of torch would leave these out of a second `torch.autograd.grad`
+# without an error.
+
+
 class _Product(torch.autograd.Function):
     """`_product` with gradients."""
 
@@ -45,14 +50,14 @@ class _Product(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upper: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (x, weight), (wants_x, wants_weight, wants_bias) = ctx.saved_tensors, ctx.needs_input_grad
+        product = F.linear if torch.is_grad_enabled() else _product
         flat, of_x, of_weight = upper.flatten(0, -2), None, None
         if wants_x:
-            of_x = _product(upper, weight.t(), None)
+            of_x = product(upper, weight.t(), None)
         if wants_weight:
-            of_weight = _product(flat.t(), x.flatten(0, -2).t(), None)
+            of_weight = product(flat.t(), x.flatten(0, -2).t(), None)
         return of_x, of_weight, flat.sum(0) if wants_bias else None
 
 
@@ -66,6 +71,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     usable = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and x.dim() > 1 and x.numel()
     usual = weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu")
     if not usable or usual or torch.compiler.is_compiling() or not mkl_is_slow():
+        return F.linear(x, weight, bias)
+    if is_transformed(x, weight, bias):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Product.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
@@ -86,17 +93,18 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         kernel = pointwise(x)
         assert kernel is not None
-        x = x.contiguous()
         ctx.save_for_backward(x)
+        x = x.contiguous()
         return kernel.gelu(x, torch.empty_like(x))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upper: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return torch.ops.aten.gelu_backward(upper, x, approximate="tanh")  # type: ignore[no-any-return]
         kernel = pointwise(x)
         assert kernel is not None
-        return kernel.gelu_slope(x, upper.contiguous())
+        return kernel.gelu_slope(x.contiguous(), upper.contiguous())
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -132,7 +140,8 @@ def row_linear(layer: nn.Linear, x: Tensor) -> Tensor:
     On a CPU without gradients, the bits of a row do not depend on the others. BLAS rounds products of few
     rows differently from those of many.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
+    training = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    if training or x.device.type != "cpu" or not is_plain(layer, Linear, nn.Linear):
         return layer(x)  # type: ignore[no-any-return]
     few = max(1, SUMMED_ELEMENTS // layer.weight.numel())
     return torch.cat([(some[:, None] * layer.weight).sum(2) + layer.bias for some in torch.split(x, few)])
@@ -195,7 +204,8 @@ class Dropout(nn.Dropout):
         """Drop elements of `input`, then add `residual`, of the same shape."""
         if not self.training or not self.p:
             return input if residual is None else residual + input
-        if input.device.type != "cpu" or torch.compiler.is_compiling():
+        slow = torch.compiler.is_compiling() or is_transformed(input, residual)
+        if input.device.type != "cpu" or slow:
             dropped = super().forward(input)
             return dropped if residual is None else residual + dropped
         return _Dropped.apply(input, residual, self.p)  # type: ignore[no-any-return, no-untyped-call]
@@ -213,7 +223,6 @@ class _Dropped(torch.autograd.Function):
         return _kept(x, lanes, ctx.least, ctx.scale, residual, dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upper: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (lanes,), (dtype, other) = ctx.saved_tensors, ctx.types
         grad = _kept(upper, lanes, ctx.least, ctx.scale, None, dtype)
@@ -232,7 +241,7 @@ def _kept(
     """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if residual is None or residual.dtype == torch.float32:
-        kernel = pointwise(x, out)
+        kernel = None if torch.is_grad_enabled() else pointwise(x, out)
         if kernel is not None:
             residual = None if residual is None else residual.contiguous()
             return kernel.drop(x.contiguous(), lanes, least, scale, residual, out)
@@ -272,9 +281,14 @@ def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Argumen
 
     `layers` are an encoder's (`model.encoder.Layer`), `arguments` those of `attended` after x.
     """
+    layers = [*layers]
+    if not all(is_plain(layer, type(layer)) for layer in layers):
+        raise RuntimeError(
+            "a reversible encoder calls the parts of its layers: set hooks on these, not on layers"
+        )
     parts = [part for layer in layers for part in halves(layer, arguments)]
-    if torch.is_grad_enabled():
-        parameters = {parameter: None for part in parts for parameter in part.parameters}
+    parameters = {parameter: None for part in parts for parameter in part.parameters}
+    if torch.is_grad_enabled() and not is_transformed(x, *parameters):
         first, second = _Reversible.apply(parts, x, *parameters)  # type: ignore[no-untyped-call]
     else:
         first, second = _forwards(parts, x, [])
@@ -316,8 +330,12 @@ class _Reversible(torch.autograd.Function):
         return read, other
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_read: Tensor, of_other: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "reversible layers have no second derivatives by torch.autograd: use torch.func.grad, or "
+                "encoder.reversible false"
+            )
         read, other = ctx.saved_tensors  # outputs of a part for (x, y): y + change(x), x
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):

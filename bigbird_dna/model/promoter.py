@@ -355,7 +355,7 @@ def row_logits(
 ) -> Predictions:
     """Logits (N, T) of a classifier, without the regressions of an ensemble."""
     assert isinstance(network, Classifier)
-    bases, positions, empty = rows.bases, network.base_positions, (network.output.out_features,)
+    bases, positions, empty = rows.bases, network.base_positions, (network.outputs,)
 
     def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> Predictions:
         def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:

@@ -27,6 +27,7 @@ from bigbird_dna.genome.sources.http_request import LIMITS, Limits
 from bigbird_dna.genome.sources.inputs import Source
 from bigbird_dna.genome.sources.transfer import open_part
 from bigbird_dna.model import weights as checksums
+from bigbird_dna.model.card import Publication, model_card
 from bigbird_dna.model.catalog import (
     FOLDER,
     NAME_RULE,
@@ -39,7 +40,6 @@ from bigbird_dna.model.catalog import (
 )
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
 from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of
-from bigbird_dna.registry.card import Publication, model_card
 
 ENDING = ".tar"
 LARGEST = (1 << 33) - 1

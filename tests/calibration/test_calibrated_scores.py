@@ -23,8 +23,8 @@ from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.model.card import Publication
 from bigbird_dna.model.directory import load, save
-from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from tests.calibration.sources import mixture, write_predictions

@@ -97,7 +97,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
 
 def test_settings_of_another_task_than_a_promoter_s_are_not_read(checkpoint: Path) -> None:
     update_json(checkpoint / "config.json", bigbird_dna=exported(0, ["promoter"], 5))
-    assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
+    assert import_huggingface(checkpoint, checkpoint / "../ours").task == "sequences"
 
 
 @pytest.mark.parametrize("content", ["[" * 10**5, '{"a": ' + "9" * 5000 + "}", "[]", "", '{"a": 1e999}'])

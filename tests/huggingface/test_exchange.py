@@ -34,7 +34,7 @@ transformers = pytest.importorskip(
 CLASSES = {
     "BigBirdForPreTraining": "pretraining",
     "BigBirdForMaskedLM": "pretraining",
-    "BigBirdForSequenceClassification": "classification",
+    "BigBirdForSequenceClassification": "sequences",
     "BigBirdForQuestionAnswering": "question-answering",
     "BigBirdModel": "encoder",
 }
@@ -163,7 +163,7 @@ def test_outputs_are_theirs_and_the_checkpoint_comes_back(
     model: Any = import_huggingface(path, tmp_path / "ours")
     assert model.task == CLASSES[name]
     if "num_labels" in settings:
-        assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(settings["num_labels"]))
+        assert model.settings.outputs == tuple(f"LABEL_{index}" for index in range(settings["num_labels"]))
     ids, lengths, _ = batch(length, model.config.vocabulary)
     first = (torch.arange(length) > length // 3) * (model.config.segments - 1)
     segments = first.expand(3, -1) if name == LM else None
@@ -434,7 +434,7 @@ def test_exchange_needs_neither_of_their_libraries(
     read = run("import-hf", path, tmp_path / "ours")
     written = run("export-hf", tmp_path / "ours", tmp_path / "back")
     assert (read.code, written.code) == (0, 0)
-    assert "auto_map is ignored" in read.err and "a classification model" in read.err + written.err
+    assert "auto_map is ignored" in read.err and "a sequences model" in read.err + written.err
     assert_same_checkpoint(tmp_path, path)
     model = load(tmp_path / "ours")
     with fails(ModelError):

@@ -23,7 +23,6 @@ from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (
     ChromatinSettings,
-    ClassificationSettings,
     NamedTrack,
     PretrainingSettings,
     PromoterSettings,
@@ -201,7 +200,7 @@ def test_outputs_and_weights_are_those_of_the_model(
     network = opened(tmp_path / "hf", family.auto)
     assert type(network).__name__ == named and not network.training
     weights = model.network.state_dict()
-    read = network.network.state_dict()
+    read = {name.replace("classifier.", ""): value for name, value in network.network.state_dict().items()}
     assert read.keys() == weights.keys() and all(torch.equal(read[key], weights[key]) for key in weights)
 
     tokens = rows(model)
@@ -313,12 +312,15 @@ def test_a_pretrained_encoder_gets_a_new_head(tmp_path: Path, tokenizer: DnaToke
     network = opened(tmp_path / "hf", CLASSES, num_labels=3, id2label=labels)
     ids, mask = masked_batch(rows(model), "right")
     found = network(ids, mask, labels=torch.tensor([0, 1, 2, 2]))
-    assert found.logits.shape == (4, 3) and network.network.dense.weight.std() > 0.01
+    head = network.network.classifier
+    assert found.logits.shape == (4, 3) and head.dense.weight.std() > 0.01
     found.loss.backward()
-    assert network.network.dense.weight.grad.abs().max() > 0
+    assert head.dense.weight.grad.abs().max() > 0
     network.save_pretrained(tmp_path / "tuned")
     back = import_huggingface(tmp_path / "tuned", tmp_path / "back")
-    assert back.settings == ClassificationSettings(outputs=3, labels=(*labels.values(),), pooling="mean")
+    assert back.settings == SequenceSettings(
+        kind="multiclass", outputs=(*labels.values(),), head="dense", **SEQUENCES
+    )
     first = rows(model)[0]
     with torch.no_grad():
         logits = back.network(first[None], torch.tensor([len(first)]))

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from bigbird_dna.model import catalog
+from bigbird_dna.model.card import Publication
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
-from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
 from tests.toys import random_model, small_encoder, small_tokenizer, written
 

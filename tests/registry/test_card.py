@@ -16,9 +16,9 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
+from bigbird_dna.model.card import Publication, model_card
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.weights import HALF_LOSS, fits_half
-from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from tests.golden.messages import fails, message

@@ -27,6 +27,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.call import effective_matrix
+from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.mechanism import (
     Heads,
     PlannedAttention,
@@ -160,26 +161,40 @@ class Longformer(nn.Module):
         front = min(self.globals, q.shape[2])
         weights = self.global_weights(hidden.to(out.dtype), lengths)
         weights = drop(weights, dropout) if dropout else weights
-        seen = torch.einsum("bhgl,bld->bhgd", weights, hidden.to(weights.dtype))
-        by_head = torch.unflatten(self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1))  # (H, K, D)
-        bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
-        first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
+        if is_plain(self.value, nn.Linear):
+            seen = torch.einsum("bhgl,bld->bhgd", weights, hidden.to(weights.dtype))
+            by_head = torch.unflatten(
+                self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1)
+            )  # (H, K, D)
+            bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
+            first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
+        else:
+            first = weights @ self._by_head(self.value(hidden)).to(weights.dtype)
         if lengths is not None:
             present = torch.arange(front, device="cpu") < torch.as_tensor(lengths, device="cpu")[:, None]
             first = first.masked_fill(~present[:, None, :, None].to(first.device), 0)
         out[:, :, :front] = first.to(out.dtype)
         return out
 
+    def _by_head(self, x: Tensor) -> Tensor:
+        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+
     def global_weights(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Attention weights of the global tokens, from the layer's input (B, L, D): (B, H, G, L)."""
         assert self.query is not None and self.key is not None
         tokens, heads = hidden.shape[1], self.shape.heads
         front = min(self.globals, tokens)
-        query = hidden[:, :front] @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(hidden.dtype)
-        query = torch.unflatten(query, 2, (heads, -1)).transpose(1, 2)  # (B, H, G, K)
-        by_head = torch.unflatten(self.key.weight.to(hidden.dtype), 0, (heads, -1))  # (H, K, D)
-        turned = (query / math.sqrt(self.shape.width)) @ by_head  # (B, H, G, D)
-        score = torch.einsum("bhgd,bld->bhgl", turned, hidden)
+        first = hidden[:, :front]
+        if is_plain(self.query, nn.Linear):
+            query = first @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(hidden.dtype)
+        else:
+            query = self.query(first).to(hidden.dtype)
+        query = self._by_head(query) / math.sqrt(self.shape.width)  # (B, H, G, K)
+        if is_plain(self.key, nn.Linear):
+            by_head = torch.unflatten(self.key.weight.to(hidden.dtype), 0, (heads, -1))  # (H, K, D)
+            score = torch.einsum("bhgd,bld->bhgl", query @ by_head, hidden)
+        else:
+            score = query @ self._by_head(self.key(hidden)).to(query.dtype).mT
         place = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
         seen = (place < torch.as_tensor(ends, device=place.device)[:, None])[:, None, None]  # (B, 1, 1, L)

@@ -11,10 +11,10 @@ from bigbird_dna.config import Config, complete, load_config, stage_text
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sources.inputs import read_sources
 from bigbird_dna.genome.sources.transfer import find_fault, read_marks
+from bigbird_dna.model.card import Publication, model_card
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import METRICS
-from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.publishing import pack, unpack
 from tests.conftest import REPOSITORY
 from tests.fuzz.reader import Container, Reader, made, put, stored

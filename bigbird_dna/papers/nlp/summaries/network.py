@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate
+from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate, table_rows
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
@@ -84,8 +84,8 @@ class SharedSummarizer(BeamDecoder):
         own = self.encoder.embeddings
         x = own.token(ids) * own.token_scale
         if own.position is not None:
-            x = x + own.position.weight[before : before + ids.shape[1]]
-        return own.norm(own.dropout(x + own.segment.weight[0]))  # type: ignore[no-any-return]
+            x = x + table_rows(own.position, before, before + ids.shape[1], x.device)
+        return own.norm(own.dropout(x + table_rows(own.segment, 0, 1, x.device)))  # type: ignore[no-any-return]
 
 
 def _to_past(
@@ -111,7 +111,7 @@ class PegasusStack(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, first: int, *given: Any) -> Tensor:
-        x = self.dropout(x + self.position.weight[first : first + x.shape[1]])
+        x = self.dropout(x + table_rows(self.position, first, first + x.shape[1], x.device))
         for layer in self.layers:
             x = layer(x, *given)
         return self.norm(x)  # type: ignore[no-any-return]

@@ -52,20 +52,28 @@ class Publication(NamedTuple):
     commands: Sequence[str] = ()  # commands that reproduce the metrics
 
 
-def model_card(model: LoadedModel, publication: Publication) -> str:
-    """Return the card of a model loaded from a directory, as Markdown."""
+def model_card(model: LoadedModel, publication: Publication, use: Sequence[str] | None = None) -> str:
+    """Return the card of a model loaded from a directory, as Markdown.
+
+    `use` are the paragraphs on its use; None: that of a published model.
+    """
     assert model.path is not None
     files = [model.path / name for name in ("provenance.json", METRICS)]
     provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
     name = publication.name
+    if use is None:
+        use = [
+            f"```console\n$ bigbird-dna fetch-model {name}\n```",
+            f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n'
+            f"{_example(model)}\n```",
+        ]
     parts = [
         f"# {_text(name)}",
         _text(publication.description),
         "## Overview",
         _table(("", ""), _identity(model, publication, provenance)),
         "## Use",
-        f"```console\n$ bigbird-dna fetch-model {name}\n```",
-        f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n{_example(model)}\n```',
+        *use,
         "## Training",
         _bullets(_training(model, provenance, metrics)),
         "## Metrics",
