@@ -40,7 +40,6 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.sequence import tss_position
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -84,13 +83,16 @@ def scan(
     """The time that it takes to score both strands of a file `stride` bp apart, and the scores."""
     own, predict = model.settings, partial(model.window_probabilities, device=device)
     began, worked = perf_counter(), process_time()
-    windows = list(scan_promoters(fasta, contigs, window=own.window, stride=stride, predict=predict))
+    windows = list(
+        scan_promoters(
+            fasta, contigs, window=own.window, stride=stride, upstream=own.upstream, predict=predict
+        )
+    )
     times = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - worked}
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in windows:
-        if one.score is not None:
-            position = tss_position(one.start, one.end, one.strand, own.upstream)
-            pairs[one.contig, one.strand].append((position, one.score))
+        if one.score is not None and one.tss is not None:
+            pairs[one.contig, one.strand].append((one.tss, one.score))
     if not pairs:
         raise DataError(f"no window of {', '.join(contigs)} is scored: too many N")
     tables = {track: np.array(some, np.float64) for track, some in pairs.items()}

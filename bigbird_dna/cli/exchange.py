@@ -209,7 +209,6 @@ def report_calls(
     ),
     promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
     output: Path = opt.DIRECTORY,
-    upstream: int = option(..., "BP", "Bases before the TSS in a window of the model.", least=0),
     annotation: Path | None = option(
         None, "FILE", "Genes (GFF3 or GTF); calls between genes are counted separately.", "none"
     ),
@@ -226,7 +225,7 @@ def report_calls(
     per Mb, recall, and wrong calls between genes, which may be promoters missing in the annotation.
 
     Example: bigbird-dna evaluate calls --fit model=valid.tsv --scores model=test.tsv --promoters
-    promoters.tsv --upstream 300 -o report
+    promoters.tsv -o report
     """
 
 

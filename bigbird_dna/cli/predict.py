@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from bigbird_dna.scoring.tracks import PredictionCounts
 
 
-def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
+def _scanned(counts: "ScanCounts", _: dict[str, Any]) -> Iterator[str]:
     text = f"{counts.scored:,} scores along {counts.records:,} records"
     if counts.not_scored:
-        text += f"; {counts.not_scored:,} not scored (more than {given['max_n']:g} N)"
+        text += f"; {counts.not_scored:,} not scored (see their notes)"
     if counts.in_short_records:
-        text += f"; {counts.in_short_records:,} in records shorter than the window"
+        text += f"; {counts.in_short_records:,} of records that do not fill the window"
     yield text
 
 
@@ -42,19 +42,40 @@ def score_promoters(
         None, "|".join(SCORE_FORMATS), "Output format.", "from the extension of -o, or tsv"
     ),
     stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
-    strand: str = option("both", "|".join(STRANDS), "Strands to score."),
+    strand: str | None = option(
+        None, "|".join(STRANDS), "Strands to score.", "both; with --tss-offset, +", "--strand"
+    ),
     contigs: list[str] | None = opt.CONTIGS,
     regions: Path | None = opt.REGIONS,
+    tss_offset: int | None = option(
+        None,
+        "N",
+        "The TSS is base N, from 0, of each record: score one window per record, with its TSS there and N "
+        "where the record does not reach.",
+        "records are scanned",
+        "--tss-offset",
+        least=0,
+    ),
+    pad: bool = option(
+        False,
+        None,
+        "Score records shorter than the window in the center of a window of N, wherever their TSS is.",
+        "",
+        "--pad",
+    ),
+    per_record: bool = option(
+        False, None, "Write one row per record: that of its highest score.", "", "--per-record"
+    ),
 ) -> None:
     """Predict promoter scores of windows along every record of a FASTA file, on both strands.
 
-    Windows have the model's length. Table columns: #contig start end name score strand note; coordinates are
-    0-based and half-open. A score is the probability that the window contains a promoter with its TSS at the
-    model's TSS position. A chromatin model of start sites (chromatin.data.tracks tss) has a score for each
-    bin and strand. bedGraph and bigWig contain the larger score of both strands at this position. They omit
-    records so short that more than --max-n of their window is N or outside the record; tables note such
-    records as short. With --regions, tables contain the windows that overlap a region, and bedGraph and
-    bigWig only the signal inside the regions.
+    Windows have the model's length. Table columns: contig start end name score strand note tss; coordinates
+    are 0-based and half-open. A score is the probability that a promoter has its TSS at the position tss, on
+    the strand: the model's TSS position in the window. A chromatin model of start sites
+    (chromatin.data.tracks tss) has a score for each bin and strand. bedGraph and bigWig contain the larger
+    score of both strands there. Records shorter than the window are listed without a score, unless
+    --tss-offset or --pad is given; bedGraph and bigWig omit them. With --regions, tables contain the windows
+    that overlap a region, and bedGraph and bigWig only the signal inside the regions.
 
     Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz -o scores.bed
     """

@@ -153,7 +153,6 @@ def report_scan(
     ),
     promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
     output: Path = opt.DIRECTORY,
-    upstream: int = option(..., "BP", "Bases before the TSS in a window of the model.", least=0),
     within: list[int] | None = option(
         None, "BP", "Largest distance of a correct call to its TSS; repeatable.", "50, 100 and 500", least=0
     ),
@@ -168,13 +167,13 @@ def report_scan(
     with --calibrated and the --prior of the scan. chance_fdr is that of random calls.
 
     Example: bigbird-dna evaluate scan --scores model=results/demo/scores/promoters.tsv --promoters
-    results/demo/genome/promoters.tsv --upstream 300 -o report
+    results/demo/genome/promoters.tsv -o report
     """
     from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, scan_report
 
     named = opt.named_files("--scores", scans)
     distances = within or DISTANCES
-    table = scan_report(named, promoters, output, upstream=upstream, within=distances, suppress=suppress)
+    table = scan_report(named, promoters, output, within=distances, suppress=suppress)
     for row in table[table["selection"] == BEST_F1].to_dict("records"):
         found = (
             f"average precision {row['average_precision']:.3f}; best F1 with {row['calls']:,} calls, "
@@ -277,11 +276,10 @@ def draw_scores(
     contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
     start: int | None = option(None, None, "Start of the region, 0-based.", "all", least=0),
     end: int | None = option(None, None, "End of the region, exclusive.", "all", least=1),
-    upstream: int | None = option(
-        None, "BP", "Bases before the TSS in a window; scores are plotted at the TSS.", "half", least=0
-    ),
 ) -> None:
     """Plot scores along a contig, on both strands, with known transcription start sites and genes.
+
+    A score is plotted at the position of its TSS (column tss), not at the center of its window.
 
     Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv -o scores.svg
     """
@@ -291,7 +289,7 @@ def draw_scores(
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
-    track = read_score_track(scores, contig, start, end, upstream)
+    track = read_score_track(scores, contig, start, end)
     sites = read_loci(promoters) if promoters is not None else []
     score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
 

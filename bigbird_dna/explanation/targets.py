@@ -82,9 +82,11 @@ def read_targets(
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
     A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
-    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained. Each allele
-    of a variant is a target, with `flank` bp on both sides. `UsageError`, `DataError`: regions or variants
-    without a reference, or not on it; nothing to explain; a target is longer than the window.
+    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained; a warning
+    counts other regions and sequences that are shorter than the window of a promoter model, whose score is
+    not about their center. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
+    `DataError`: regions or variants without a reference, or not on it; nothing to explain; a target is longer
+    than the window.
     """
     endings = str(path).lower()
     if endings.endswith((*BED, *VCF)):
@@ -97,6 +99,16 @@ def read_targets(
         found = list(_sequences(path, model, sequence_column))
     if not found:
         raise DataError(f"{path}: nothing to explain")
+    if isinstance(model, LoadedPromoterModel) and not endings.endswith(VCF):
+        window, tss = model.settings.window, model.settings.upstream
+        centered = sum(len(target.bases) < window for target in found)
+        if centered:
+            log(
+                f"warning: {path}: {centered:,} of {len(found):,} targets are shorter than the model's "
+                f"window of {window:,} bp and are in its center: the score that is explained is about base "
+                f"{tss:,} of the window, not about a TSS elsewhere in the target; give start sites as "
+                "regions of one base, or sequences as long as the window"
+            )
     return found
 
 

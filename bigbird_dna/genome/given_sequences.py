@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # its import takes a tenth of the time to the first score of 
 Sequences = str | Iterable[object]
 """A sequence as text or `Seq`, or several in a list, tuple, array, Series or other iterable."""
 
+PADDING = "pad=True pads shorter sequences with N and crops longer ones"
 _WANTED = "give a string, or a list, array or Series of strings"
 
 
@@ -68,17 +69,24 @@ def filled(sequence: str, window: int) -> str:
     return filling + sequence + filling
 
 
-def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
+def window_at_tss(sequence: str, tss: int, upstream: int, downstream: int) -> str:
+    """Return the window with `upstream` bp before base `tss` of a sequence and `downstream` bp from it on.
+
+    Bases beyond the sequence are N; `tss` may be beyond it, too.
+    """
+    start, size = tss - upstream, upstream + downstream
+    inside = sequence[max(start, 0) : max(start + size, 0)]
+    return ("N" * min(-start, size) + inside).ljust(size, "N")
+
+
+def fit_windows(given: GivenSequences, window: int, pad: bool, hint: str = PADDING) -> list[str]:
     """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
 
-    Without `pad`, another length raises `UsageError`; with it, the caller pads shorter sequences.
+    Without `pad`, another length raises `UsageError` with `hint`; with it, the caller pads shorter sequences.
     """
     for text, name in zip(given.texts, given.names, strict=True):
         if len(text) != window and not pad:
-            raise UsageError(
-                f"{name} has {len(text):,} bp, the model's window has {window:,} bp "
-                "(pad=True pads shorter sequences with N and crops longer ones)"
-            )
+            raise UsageError(f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({hint})")
     starts = [max(0, (len(text) - window) // 2) for text in given.texts]
     return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
 

@@ -13,8 +13,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.errors import check_at_least_one, check_fraction
-from bigbird_dna.genome.given_sequences import Sequences, filled, fit_windows, read_sequences
+from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
+from bigbird_dna.genome.given_sequences import (
+    PADDING,
+    Sequences,
+    filled,
+    fit_windows,
+    read_sequences,
+    window_at_tss,
+)
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
 from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
@@ -40,6 +47,7 @@ SUMMED_VALUES = 1 << 24
 class PromoterOptions(TypedDict, total=False):
     """Options of `LoadedPromoterModel.predict`, for type checkers."""
 
+    tss_offset: int | None
     pad: bool
     max_n: float
     calibrated: bool
@@ -153,6 +161,7 @@ class LoadedPromoterModel(LoadedClassifier):
         self,
         sequences: Sequences,
         *,
+        tss_offset: int | None = None,
         pad: bool = False,
         max_n: float = 0.25,
         calibrated: bool = False,
@@ -169,12 +178,16 @@ class LoadedPromoterModel(LoadedClassifier):
         sequences
             Windows of `settings.window` bp in transcription order: one string (or `Bio.Seq`, `SeqRecord`), or
             a list, tuple, array or Series. Lower case is accepted, and IUPAC codes count as N.
+        tss_offset
+            The TSS is this base (from 0) of each sequence, of any length: the window is placed there, with N
+            where the sequence does not reach. None: sequences are windows.
         pad
             Accept other lengths: shorter sequences are centered in a window padded with the same number of N
             on either side (one base shorter if an odd number is missing); longer ones are cropped to their
-            central part.
+            central part. The probability is that of a TSS at the window's TSS position
+            (`settings.upstream`), and not of one elsewhere in the sequence.
         max_n
-            Sequences with a larger fraction of N get NaN. N added by `pad` does not count.
+            Sequences with a larger fraction of N get NaN. N added by `tss_offset` or `pad` does not count.
         calibrated, prior
             Return calibrated probabilities (`ModelError` without a calibration); with `prior`, for this
             prevalence of promoters among the windows.
@@ -192,8 +205,9 @@ class LoadedPromoterModel(LoadedClassifier):
         Raises
         ------
         UsageError
-            The input is not sequences, or a sequence is empty or not of the window's length; an argument is
-            out of range; the device is missing or has too little memory.
+            The input is not sequences, or a sequence is empty or not of the window's length, or has no base
+            in the window at `tss_offset`; an argument is out of range; the device is missing or has too
+            little memory.
         DataError
             A letter is not DNA; the message contains the index of the sequence and the position.
         ModelError
@@ -203,13 +217,24 @@ class LoadedPromoterModel(LoadedClassifier):
         check_fraction("max_n", max_n)
         finish = finish_of(self, calibrated, prior)
         given = read_sequences(sequences)
-        windows = fit_windows(given, self.settings.window, pad)
-        kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
+        own = self.settings
+        if tss_offset is None:
+            hint = f"tss_offset=N scores it with its TSS at base N; {PADDING}"
+            texts = fit_windows(given, own.window, pad, hint)
+            windows = [filled(text, own.window) for text in texts]
+        else:
+            if tss_offset < 0 or pad:
+                raise UsageError(f"tss_offset {tss_offset}: must be at least 0, and without pad")
+            start = tss_offset - own.upstream
+            texts = [text[max(start, 0) : max(start + own.window, 0)] for text in given.texts]
+            for text, name in zip(texts, given.names, strict=True):
+                if not text:
+                    raise UsageError(f"{name}: no base of it is in the window at tss_offset {tss_offset}")
+            windows = [window_at_tss(text, tss_offset, own.upstream, own.downstream) for text in given.texts]
+        kept = np.array([fraction_n(text) <= max_n for text in texts], bool)
         scored = [window for window, good in zip(windows, kept, strict=True) if good]
         values = np.full(len(windows), np.nan, np.float32)
-        found = self.window_probabilities(
-            [filled(window, self.settings.window) for window in scored], batch_size=batch_size, device=device
-        )
+        found = self.window_probabilities(scored, batch_size=batch_size, device=device)
         values[kept] = found if finish is None else finish(found)
         if given.labels is None:
             return values

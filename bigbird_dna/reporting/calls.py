@@ -70,7 +70,6 @@ def call_report(
     promoters: Path,
     output: Path,
     *,
-    upstream: int,
     annotation: Path | None = None,
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
@@ -90,7 +89,7 @@ def call_report(
     genes = None if annotation is None else _gene_bodies(annotation)
     rows: list[tuple[Any, ...]] = []
     for name, path in scans.items():
-        valid, held_out = read_scan(fits[name], upstream), read_scan(path, upstream)
+        valid, held_out = read_scan(fits[name]), read_scan(path)
         if genes is not None and not genes.keys() & _contigs(held_out):
             raise DataError(f"{annotation}: no gene on the contigs of {path}")
         if both := sorted(_contigs(valid) & _contigs(held_out)):

@@ -29,7 +29,6 @@ from bigbird_dna.calibration.calls import (
 )
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.genome.sequence import tss_position
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure, show_text
@@ -50,16 +49,12 @@ RATES = (0.05, 0.1, 0.2, 0.5)
 # Axes: C calls of all tracks, from the highest score to the lowest.
 
 
-def read_scan(path: Path, upstream: int) -> Scan:
-    """Read a table of `score-promoters`; the TSS is `upstream` bp from the 5' end of a window.
-
-    `DataError`: the file is not such a table.
-    """
+def read_scan(path: Path) -> Scan:
+    """Read a table of `score-promoters`; `DataError` if the file is not such a table."""
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in scored_windows(path):
-        if one.score == one.score:
-            position = tss_position(one.start, one.end, one.strand, upstream)
-            pairs[one.contig, one.strand].append((position, one.score))
+        if one.score == one.score and one.tss is not None:
+            pairs[one.contig, one.strand].append((one.tss, one.score))
     if not pairs:
         return Scan({}, 1)
     windows = {}
@@ -86,7 +81,6 @@ def scan_report(
     promoters: Path,
     output: Path,
     *,
-    upstream: int,
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
 ) -> pd.DataFrame:
@@ -101,7 +95,7 @@ def scan_report(
     curves: dict[int, dict[str, MatchedCalls]] = {distance: {} for distance in within}
     chances = dict.fromkeys(within, np.nan)
     for name, path in scans.items():
-        scan = read_scan(path, upstream)
+        scan = read_scan(path)
         sites = sites_of(promoters, scan)
         if not any(map(len, sites.values())):
             rows += [(name, gap, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5)) for gap in curves]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
-from bigbird_dna.genome.sequence import Locus, tss_position
+from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, VERMILION, panels, save_figure
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LONGEST = 2**31  # bp, largest coordinate
-COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
+_MISSING = ("NA", ".", "")
+COLUMNS = ("contig", "start", "end", "score", "strand", "tss")
+"""Columns of a table of scores that reports read, in any order."""
 
 # About two points per pixel of the plot's width; more are not visible and would make the file large.
 LARGEST_TRACK = 1600
@@ -43,50 +45,64 @@ class ScoreTrack:
 
 
 class ScoredRow(NamedTuple):
-    """A row of a table of `score-promoters`; the score is NaN if the window was not scored."""
+    """A row of a table of `score-promoters`; the score is NaN if the window was not scored.
+
+    `tss` is the position that the score is about; None if it is not in the contig.
+    """
 
     contig: str
     start: int
     end: int
     score: float
     strand: str
+    tss: int | None
 
 
 def scored_windows(path: Path) -> Iterator[ScoredRow]:
-    """Yield the rows of a table of `score-promoters`; `DataError` if the file is not such a table."""
+    """Yield the rows of a table of `score-promoters`; `DataError` if the file is not such a table.
+
+    Of a BED file, whose scores are 0 to 1000, the probabilities are read.
+    """
     where, header, rows = open_lines(path)
-    if header[: len(COLUMNS)] != COLUMNS:
+    if missing := [name for name in COLUMNS if name not in header]:
+        hint = ""
+        if missing == ["tss"]:
+            hint = (
+                "; score again with score-promoters, which writes it, or add it: the 0-based position of the "
+                "TSS that each score is about"
+            )
         found = " ".join(header)
-        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, found {found[:80]!r}")
+        raise DataError(f"{where}: no column {missing[0]!r} (found: {found:.80}){hint}")
+    columns = [header.index(name) for name in COLUMNS]
+    if "probability" in header:
+        columns[COLUMNS.index("score")] = header.index("probability")
     for where, cells in rows:
-        name, first, last, _, score, strand = cells[: len(COLUMNS)]
+        name, first, last, score, strand, tss = (cells[column] for column in columns)
         if strand not in ("+", "-"):
             raise DataError(f"{where}: strand {strand!r}: must be + or -")
         try:
-            value = math.nan if score in ("NA", ".", "") else float(score)
-            row = ScoredRow(name, int(first), int(last), value, strand)
+            value = math.nan if score in _MISSING else float(score)
+            position = None if tss in _MISSING else int(tss)
+            row = ScoredRow(name, int(first), int(last), value, strand, position)
         except ValueError:
             raise DataError(
-                f"{where}: start {first!r:.60}, end {last!r:.60} and score {score!r:.60} must be numbers"
+                f"{where}: start {first!r:.60}, end {last!r:.60}, score {score!r:.60} and tss {tss!r:.60} "
+                "must be numbers"
             ) from None
         if not 0 <= row.start < row.end < _LONGEST:
             raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
+        if row.tss is not None and not row.start <= row.tss < row.end:
+            raise DataError(f"{where}: tss {row.tss} is outside of the window {row.start} to {row.end}")
         yield row
 
 
 def read_score_track(
-    path: Path,
-    contig: str | None = None,
-    start: int | None = None,
-    end: int | None = None,
-    upstream: int | None = None,
+    path: Path, contig: str | None = None, start: int | None = None, end: int | None = None
 ) -> ScoreTrack:
-    """Read the windows of a contig (None: the first) inside `[start, end)`, 0-based, as points.
+    """Read the scores of a contig (None: the first) at TSS positions in `[start, end)`, 0-based, as points.
 
-    By default, the range extends from the first base of a scored window to the end of the last window. A
-    score is drawn at the position of the TSS in the model's window: `upstream` bp from the 5' end, on the
-    scored strand; without `upstream`, at the center. `DataError`: the file is not such a table, or has no
-    such contig or no window in the range.
+    By default, the range extends from the first base of a scored window to the end of the last window.
+    `DataError`: the file is not such a table, or has no such contig or no score in the range.
     """
     inside: list[ScoredRow] = []
     contigs = set()
@@ -94,30 +110,24 @@ def read_score_track(
     for row in scored_windows(path):
         contig = row.contig if contig is None else contig
         contigs.add(row.contig)
-        if row.contig == contig and low <= row.start and row.end <= high:
+        if row.contig == contig and row.tss is not None and low <= row.tss < high:
             inside.append(row)
     if contig is None:
         raise DataError(f"{path}: contains no scored window")
     if contig not in contigs:
         raise DataError(f"{path}: no contig {contig!r}: {one_of(contig, sorted(contigs))}")
     if not inside:
-        raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
+        raise DataError(f"{path}: no score inside {contig}:{low}-{'end' if end is None else end}")
     if start is None:  # a region may start with N
         start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
     end = max(row.end for row in inside) if end is None else end
     strands = {}
     for strand in "+-":
-        points = sorted((_drawn_position(row, upstream), row.score) for row in inside if row.strand == strand)
+        points = sorted((row.tss, row.score) for row in inside if row.strand == strand)
         if points:
             positions, scores = np.array(points, dtype=np.float64).T
             strands[strand] = (positions, scores)
     return ScoreTrack(contig, start, end, strands)
-
-
-def _drawn_position(row: ScoredRow, upstream: int | None) -> float:
-    if upstream is None:
-        return (row.start + row.end) / 2
-    return tss_position(row.start, row.end, row.strand, upstream)
 
 
 def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: Sequence[Gene] = ()) -> None:

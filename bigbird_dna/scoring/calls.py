@@ -40,7 +40,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.intervals import contig_names
-from bigbird_dna.genome.sequence import Strand, tss_position
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
@@ -139,7 +139,7 @@ def call_precision_of(model: LoadedModel) -> CallPrecision:
 
 
 def scan_calls(
-    windows: Iterable[ScoredWindow], *, upstream: int, suppress: int, strands: Sequence[Strand] = BOTH_STRANDS
+    windows: Iterable[ScoredWindow], *, suppress: int, strands: Sequence[Strand] = BOTH_STRANDS
 ) -> Iterator[tuple[str, int, Strand, float]]:
     """Yield contig, TSS position, strand and score of the calls of scored windows, ascending on each contig.
 
@@ -149,9 +149,8 @@ def scan_calls(
 
     def points(rows: Iterable[ScoredWindow], strand: Strand) -> Iterator[tuple[int, float | None]]:
         for row in rows:
-            if row.strand == strand:
-                score = None if row.is_short else row.score
-                yield tss_position(row.start, row.end, strand, upstream), score
+            if row.strand == strand and row.tss is not None:
+                yield row.tss, row.score
 
     for contig, rows in groupby(windows, key=attrgetter("contig")):
         streams = [
@@ -190,9 +189,9 @@ WRITERS = {
 
 
 class CallWindows(PromoterScorer):
-    """The windows whose scores are called; padding of a short record counts as N."""
+    """The windows whose scores are called."""
 
-    omits_short: ClassVar[bool] = True
+    lists_short: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
     def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
         model = load_scanned_model(self.model)
         self._least(call_precision_of(model))
-        return model, scan_predictor(model, False, None, None, **computing)
+        return model, scan_predictor(model, False, **computing)
 
     def _least(self, precision: CallPrecision) -> float:
         """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
@@ -262,8 +261,8 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
             def rows(predict: Predictor, numbers: range | None) -> Iterator[PromoterCall]:
                 windows = job.rows(predict, None if numbers is None else windows_of(numbers))
                 counted = _counted(windows, job.counts)
-                sizes = {"upstream": source.upstream, "suppress": fitted.suppress}
-                for contig, position, strand, score in scan_calls(counted, **sizes, strands=strands):
+                found = scan_calls(counted, suppress=fitted.suppress, strands=strands)
+                for contig, position, strand, score in found:
                     if score >= least:
                         expected = (float(value) for value in fitted(score))
                         yield PromoterCall(contig, position, strand, score, *expected)
@@ -347,7 +346,7 @@ def calibrate_calls(
     predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
     source, computing = window_source(model, stride), inference("float32", choose_device(device))
     with cpu_threads(threads), computing, windows.open(model, target) as job:
-        scan = _read_scan(job.rows(predict, None), source.upstream, source.step)
+        scan = _read_scan(job.rows(predict, None), source.step)
     sites = sites_of(promoters, scan)
     if not any(map(len, sites.values())):
         raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
@@ -380,12 +379,12 @@ def _validation_contigs(model: ScannedModel) -> tuple[str, ...]:
     return tuple(map(str, contigs))
 
 
-def _read_scan(windows: Iterable[ScoredWindow], upstream: int, stride: int) -> Scan:
-    """Return the scored windows by track, except those of short records."""
+def _read_scan(windows: Iterable[ScoredWindow], stride: int) -> Scan:
+    """Return the scored windows by track."""
     found: defaultdict[Track, tuple[Any, Any]] = defaultdict(lambda: (array("q"), array("d")))
     for row in windows:
-        if row.score is not None and not row.is_short:
+        if row.score is not None and row.tss is not None:
             positions, scores = found[row.contig, row.strand]
-            positions.append(tss_position(row.start, row.end, row.strand, upstream))
+            positions.append(row.tss)
             scores.append(row.score)
     return Scan({track: Points(*map(np.array, columns)) for track, columns in found.items()}, stride)

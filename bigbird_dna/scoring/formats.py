@@ -127,7 +127,8 @@ def write_lines(path: Destination, lines: Iterable[str], errors: str = "strict")
 class TableRow(NamedTuple):
     """A row of a table: coordinates, score (for tracks, the largest value), and values of the tracks.
 
-    Score and values are None if the row was not scored. `note` is "" or "." if there is no note.
+    Score and values are None if the row was not scored. `note` is "" or "." if there is no note. `tss` is the
+    position that a score is about; None if it is not in the sequence.
     """
 
     contig: str
@@ -138,42 +139,51 @@ class TableRow(NamedTuple):
     strand: str
     note: str
     values: "NDArray[np.float32] | None" = None
+    tss: int | None = None
 
 
 PLACE: Mapping[str, type] = {"contig": str, "start": int, "end": int, "name": str}
 """The first columns of every table."""
 SCORED: Mapping[str, type] = {"score": float, "strand": str}
 """The next columns of a table of scores."""
+SITE: Mapping[str, type] = {"tss": int}
+"""The last column of a table of promoter scores."""
 
 
 def table_writers(
-    fields: Callable[[R], TableRow], group: Callable[[int], int], *, has_score: bool
+    fields: Callable[[R], TableRow], group: Callable[[int], int], *, has_score: bool, has_tss: bool = False
 ) -> dict[str, Writer[R]]:
     """Return writers of tables as TSV, BED and Parquet; `fields` converts a row to the fields of the table.
 
-    Columns are the coordinates, with `has_score` score and strand, then note and tracks. BED has 1000 × score
-    (0 if not scored) and strand after the coordinates, as UCSC requires, and then the other columns. `group`
-    returns the number of rows per Parquet row group, which is held in memory, for a number of tracks.
+    Columns are the coordinates, with `has_score` score and strand, then note and tracks, with `has_tss` TSS.
+    BED has 1000 × score (0 if not scored) and strand after the coordinates, as UCSC requires, and then the
+    other columns. `group` returns the number of rows per Parquet row group, which is held in memory, for a
+    number of tracks. The header of a TSV with TSSs begins without #, so that pandas reads it with
+    `comment="#"`.
     """
+    last = SITE if has_tss else {}
 
     def lines(rows: Iterable[R], is_bed: bool, header: OutputHeader) -> Iterator[str]:
         more = ["probability"] if is_bed and has_score else []
         scored = [*SCORED, *more] if is_bed or has_score else []
         yield from provenance_lines(header.origin)
-        yield "#" + "\t".join([*PLACE, *scored, "note", *header.columns])
-        for contig, start, end, name, score, strand, note, values in map(fields, rows):
+        mark = "" if has_tss and not is_bed else "#"
+        yield mark + "\t".join([*PLACE, *scored, "note", *header.columns, *last])
+        for contig, start, end, name, score, strand, note, values, tss in map(fields, rows):
             text = "NA" if score is None else f"{score:.6f}"
             first = str(round(1000 * (score or 0))) if is_bed else text
             cells = [first, strand, text][: len(scored)]
             tracks = ["."] * len(header.columns) if values is None else map("{:.6f}".format, values.tolist())
-            yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks])
+            sites = ["NA" if tss is None else str(tss)][: len(last)]
+            yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks, *sites])
 
     def write_parquet(path: Destination, rows: Iterable[R], header: OutputHeader) -> None:
         first = {**PLACE, **(SCORED if has_score else {})}
         cells = (
-            (tuple(getattr(row, name) for name in first), row.note, row.values) for row in map(fields, rows)
+            (tuple(getattr(row, name) for name in (*first, *last)), row.note, row.values)
+            for row in map(fields, rows)
         )
-        write_parquet_table(path, cells, first, header, group(len(header.columns)))
+        write_parquet_table(path, cells, first, header, group(len(header.columns)), last=last)
 
     return {
         "tsv": lambda path, rows, header: write_lines(path, lines(rows, False, header)),
@@ -189,11 +199,13 @@ def write_parquet_table(
     header: OutputHeader,
     group: int,
     width: int | None = None,
+    last: Mapping[str, type] = {},
 ) -> None:
     """Write rows of the cells of the columns `first`, a note, and values of the columns of `header`.
 
-    `group` is the number of rows per row group, which is held in memory. With `width`, a cell of a column is
-    a list of this number of values.
+    The cells of the columns `last`, which come after all others, follow those of `first`. `group` is the
+    number of rows per row group, which is held in memory. With `width`, a cell of a column is a list of this
+    number of values.
     """
     import numpy as np
     import pyarrow as pa
@@ -204,14 +216,16 @@ def write_parquet_table(
     of_values = kinds[float] if width is None else pa.list_(kinds[float], width)
     columns = [(name, kinds[kind]) for name, kind in (*first.items(), ("note", str))]
     columns += [(name, of_values) for name in header.columns]
+    columns += [(name, kinds[kind]) for name, kind in last.items()]
     schema = pa.schema(columns, metadata=dict(header.origin))
     unscored = np.full(len(header.columns) * (width or 1), np.nan, np.float32)
     upcoming, count = iter(rows), 0
     with pq.ParquetWriter(path, schema) as writer:
         while some := list(islice(upcoming, group)):
-            own = zip(*(cells for cells, _, _ in some), strict=True)
+            own = [*zip(*(cells for cells, _, _ in some), strict=True)]
             notes = [None if note in ("", ".") else note for _, note, _ in some]
-            found = [pa.array(cells, kind) for cells, kind in zip([*own, notes], schema.types, strict=False)]
+            leading = zip([*own[: len(first)], notes], schema.types, strict=False)
+            found = [pa.array(cells, kind) for cells, kind in leading]
             if header.columns:
                 missing = np.array([values is None for _, _, values in some])
                 table = np.stack([unscored if values is None else values for _, _, values in some])
@@ -220,6 +234,8 @@ def write_parquet_table(
                 else:
                     lists = (pa.array(part.ravel()) for part in np.split(table, len(header.columns), axis=1))
                     found += [pa.FixedSizeListArray.from_arrays(one, width) for one in lists]
+            trailing = zip(own[len(first) :], last.values(), strict=True)
+            found += [pa.array(cells, kinds[kind]) for cells, kind in trailing]
             writer.write_table(pa.Table.from_arrays(found, schema=schema))
             count += len(some)
     if (written := pq.read_metadata(path).num_rows) != count:
@@ -251,7 +267,9 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
             spool.write(f"{_bedgraph_line(value)}\n")
         check_bigwig_contigs(count, path.name, "write another format")
         if not spool.tell():
-            raise DataError(f"no {what} has a score (see max_n); a bigWig must not be empty")
+            raise DataError(
+                f"no {what} has a score (too many N, see max_n, or short records); a bigWig must not be empty"
+            )
         # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of
         # single values can be larger than the values as text, hence the factor of 3.
         for place in (path.parent, Path(tempfile.gettempdir())):

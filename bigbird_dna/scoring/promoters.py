@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
+from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.reference import Reference
@@ -26,7 +26,7 @@ from bigbird_dna.genome.sequence import (
     tss_position,
     window_around,
 )
-from bigbird_dna.model.chromatin import Predictor
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import (
@@ -41,7 +41,15 @@ from bigbird_dna.scoring.formats import (
     write_bigwig,
 )
 from bigbird_dna.scoring.regions import Region
-from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, SignalSpan, growing_batches, signal_spans
+from bigbird_dna.scoring.scan import (
+    BOTH_STRANDS,
+    ScoredWindow,
+    SignalSpan,
+    best_of_records,
+    count_records,
+    growing_batches,
+    signal_spans,
+)
 from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, write_scores
 from bigbird_dna.scoring.window_source import ScannedModel, load_scanned_model, scan_predictor, window_source
 
@@ -53,12 +61,12 @@ SIGNALS = ("bedgraph", "bigwig")
 
 
 class ScanCounts(NamedTuple):
-    """Number of records read, of scores (one per window and strand), and of special cases."""
+    """Number of records read, of scores (one per window and strand, or per record), and of special cases."""
 
     records: int
     scored: int
-    not_scored: int  # too many N
-    in_short_records: int  # records shorter than the window; scored or not
+    not_scored: int  # too many N, or a record that is too short
+    in_short_records: int  # records that do not fill the window; scored or not
 
 
 def score_promoters(
@@ -68,9 +76,12 @@ def score_promoters(
     *,
     format: str | None = None,
     stride: int | None = None,
-    strand: str = "both",
+    strand: str | None = None,
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
+    tss_offset: int | None = None,
+    pad: bool = False,
+    per_record: bool = False,
     max_n: float = 0.25,
     calibrated: bool = False,
     prior: float | None = None,
@@ -81,6 +92,9 @@ def score_promoters(
     threads: int | None = None,
 ) -> ScanCounts:
     """Score windows of the model's size along every record of a FASTA file.
+
+    Each score has the TSS position that it is about. A record shorter than the window is not scored, unless
+    `tss_offset` or `pad` is given; a warning counts such records.
 
     Parameters
     ----------
@@ -95,15 +109,25 @@ def score_promoters(
         tsv, bed, bedgraph, bigwig or parquet; None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
-        Distance of a promoter model's windows in bp, None: 10; "both", "+" or "-".
+        Distance of a promoter model's windows in bp, None: 10; "both", "+" or "-", None: "+" with
+        `tss_offset`, otherwise "both".
     contigs, regions
         Only these records, by any name in the assembly's table of names; only windows that overlap the
         regions of a BED file (bedgraph and bigwig: only the signal in the regions). The windows are those of
         a complete scan. If both are given, windows must satisfy both.
+    tss_offset
+        Every record is a promoter whose TSS is this base of it (0-based, on the record's forward strand). One
+        window is scored per record, with its TSS position at this base; where the record does not reach, the
+        window has N. Records may have any length. None: records are scanned.
+    pad
+        Score records shorter than the window in the center of a window of N. The score is then about the
+        base of the record that happens to be at the window's TSS position, and says nothing of a TSS
+        elsewhere in the record.
+    per_record
+        Write one row for each record: that of its highest score, over all windows and strands.
     max_n
-        Windows with a larger fraction of N are listed, but not scored. For a record shorter than the window,
-        only its own N are counted; in bedgraph and bigwig, which have no notes, padding counts as N too. The
-        number of such short records is logged.
+        Windows with a larger fraction of N are listed, but not scored. Bases beyond the record are not
+        counted; in bedgraph and bigwig, which have no notes, the padding of `pad` counts as N too.
     calibrated, prior
         Report calibrated probabilities; `prior` adjusts them to this prevalence of promoters among the
         windows (it is one half in the model's validation windows).
@@ -122,27 +146,32 @@ def score_promoters(
     ------
     UsageError
         An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
-        given without `calibrated`; `stride` or `prior` is given for a chromatin model.
+        given without `calibrated`; `stride`, `prior`, `tss_offset` or `pad` is given for a chromatin model;
+        `tss_offset` is given with `stride`, `pad` or `regions`; `tss_offset` or `per_record` is given for
+        bedgraph or bigwig.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
         the model is neither a promoter model nor one of start sites, or has no calibration.
     """
+    strand = strand or ("both" if tss_offset is None else "+")
     scorer = PromoterScorer(
-        model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
+        *(model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior),
+        tss_offset=tss_offset,
+        pad=pad,
+        per_record=per_record,
     )
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 
 def _table_row(row: ScoredWindow) -> TableRow:
-    return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note)
+    return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note, tss=row.tss)
 
 
 def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[SignalSpan]:
     """Yield the signal of windows, restricted to the selected regions."""
-    upstream, downstream, stride = header.extra["sizes"]
-    sizes = {"upstream": upstream, "downstream": downstream, "stride": stride}
-    spans = signal_spans(windows, header.contigs, **sizes, strands=header.extra["strands"])
+    given = {name: header.extra[name] for name in ("stride", "strands")}
+    spans = signal_spans(windows, header.contigs, **given)
     stored = header.extra["places"]
     if stored is None:
         yield from spans
@@ -158,7 +187,7 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
 
 
 WRITERS = {
-    **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True),
+    **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True, has_tss=True),
     "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
 }
@@ -173,29 +202,47 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
     formats = SCORE_FORMATS
     writers = WRITERS
     files = ("regions",)
-    omits_short: ClassVar[bool] = False
-    """Whether no format lists records with too much padding, as signal formats."""
+    lists_short: ClassVar[bool] = True
+    """Whether the result lists records that are not scored."""
 
     stride: int | None
     strand: str
     contigs: tuple[str, ...]
     regions: Path | str | None
     prior: float | None
+    tss_offset: int | None = None
+    pad: bool = False
+    per_record: bool = False
 
     def check(self, target: Target) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
         check_choice("strand", self.strand, STRANDS)
         check_calibrated(self.calibrated, self.prior)
+        if self.tss_offset is not None:
+            if self.tss_offset < 0:
+                raise UsageError(f"tss_offset {self.tss_offset}: must be at least 0")
+            others = {"stride": self.stride, "regions": self.regions, "pad": self.pad or None}
+            for name, value in others.items():
+                if value is not None:
+                    raise UsageError(
+                        f"tss_offset {self.tss_offset}: {name} does not apply: each record has one window"
+                    )
+        if target.format in SIGNALS and (self.per_record or self.tss_offset is not None):
+            raise UsageError(
+                f"format {target.format}: one score per record is no signal along it; write tsv, bed or "
+                "parquet with per_record and tss_offset"
+            )
 
     def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
-        model = load_scanned_model(self.model)
-        return model, scan_predictor(model, self.calibrated, self.prior, self.stride, **computing)
+        model, placing = load_scanned_model(self.model), (self.stride, self.tss_offset, self.pad)
+        return model, scan_predictor(model, self.calibrated, self.prior, *placing, **computing)
 
     @contextmanager
     def open(self, model: ScannedModel, target: Target) -> Iterator[Job[ScoredWindow]]:
-        source, strands = window_source(model, self.stride), STRANDS[self.strand]
-        is_signal = self.omits_short or target.format in SIGNALS
+        is_signal, strands = target.format in SIGNALS, STRANDS[self.strand]
+        padding: dict[str, Any] = {"pad": self.pad, "beyond_is_n": is_signal}
+        source = window_source(model, self.stride, tss_offset=self.tss_offset, **padding)
         streams = target.is_live and not self.contigs and self.regions is None
         check = partial(check_contig, format=target.format, where=self.source_name)
         with readable(self.source) as path:
@@ -204,17 +251,25 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
             contigs = LengthsAhead(path, check, compared.add) if streams else scan_fasta(path, compared.add)
             places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
             shown = places.widened(source.step) if places and is_signal else places
-            grid: dict[str, Any] = {"window": source.window, "stride": source.stride, "places": shown}
+
+            def windows_of(records: range) -> range:
+                chosen = [name for name in contigs if places is None or places.on(name)]
+                counts = [source.count({name: contigs[name]}, shown) for name in chosen]
+                return range(sum(counts[: records.start]), sum(counts[: records.stop]))
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredWindow]:
+                if self.per_record and numbers is not None:
+                    numbers = windows_of(numbers)
+
                 def expected() -> int:
                     known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
                     windows = source.count(known, shown) if numbers is None else len(numbers)
-                    return len(strands) * windows * source.stride // source.step
+                    return len(strands) * windows * source.together
 
-                given = {**grid, "strands": strands, "max_n": self.max_n, "beyond_is_n": is_signal}
-                found = source.scan(path, contigs, predict=predict, numbers=numbers, **given)
-                return progress(found, "scoring", expected if streams else expected(), "scores")
+                given = {"strands": strands, "max_n": self.max_n, "places": shown, "numbers": numbers}
+                found = source.scan(path, contigs, predict=predict, **given)
+                scored = progress(found, "scoring", expected if streams else expected(), "scores")
+                return best_of_records(scored) if self.per_record else scored
 
             records = 0
             if not streams:
@@ -222,45 +277,85 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
                 for contig in contigs:
                     if places is None or places.on(contig):
                         check(contig)
-                records = self._count_records(contigs, places, source.read, target.format)
-            stride = source.step if isinstance(model, LoadedPromoterModel) else None
-            options: dict[str, object | None] = {"--format": target.format, "--stride": stride}
-            options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
-            origin = self.origin(model, target, {**options, "--max-n": self.max_n, "--prior": self.prior})
+                records = self._count_records(contigs, places, model, target.format)
+            has_stride = isinstance(model, LoadedPromoterModel) and self.tss_offset is None
+            options: dict[str, object | None] = {"--format": target.format}
+            options |= {"--stride": source.step if has_stride else None, "--strand": self.strand}
+            options |= {"--contig": list(self.contigs), "--regions": self.regions}
+            options |= {"--tss-offset": self.tss_offset, "--max-n": self.max_n, "--prior": self.prior}
+            flags = {"pad": self.pad, "per-record": self.per_record}
             extra = {
-                "sizes": [source.upstream, source.downstream, source.step],
+                "stride": source.step,
                 "strands": list(strands),
-                "places": _stored(places) if is_signal else None,
+                "places": _stored(places) if is_signal or not self.lists_short else None,
             }
-            header = OutputHeader(origin, contigs, extra=extra)
+            header = OutputHeader(self.origin(model, target, options, **flags), contigs, extra=extra)
             content = partial(self.content, model, path, self.regions)
-            job = Job(header, content, partial(source.count, contigs, shown), rows)
+            units = partial(count_records if self.per_record else source.count, contigs, shown)
+            job = Job(header, content, units, rows)
             yield job
             if streams:
                 compared.finish()
-                records = self._count_records(contigs, places, source.read, target.format)
+                records = self._count_records(contigs, places, model, target.format)
             job.counts["records"] = records
 
     def _count_records(
-        self, contigs: Mapping[str, int], places: Places | None, window: int, format: str
+        self, contigs: Mapping[str, int], places: Places | None, model: ScannedModel, format: str
     ) -> int:
-        """Return the number of selected records; warn of records that fill little of a window.
+        """Return the number of selected records; warn of records that do not fill a window.
 
-        Scores of such records are unreliable, however high: no training window has so much N. Signal formats,
-        which have no notes, omit these records. `DataError`: too many others for a bigWig.
+        Scores of records that fill little of a window are unreliable, however high: no training window has so
+        much N. Signal formats, which have no notes, omit these records. `DataError`: too many others for a
+        bigWig.
         """
-        asked = [length for contig, length in contigs.items() if places is None or places.on(contig)]
-        short = sum((window - length) / window > self.max_n for length in asked)
-        omitted = self.omits_short or format in SIGNALS
-        what = f"{format} omits them" if omitted else "their scores are unreliable"
-        if short:
+        lengths = [length for contig, length in contigs.items() if places is None or places.on(contig)]
+        window, least = model.settings.window, self.max_n
+        of, what = f"of {len(lengths):,} records", f"more than {least:g} of their window"
+        omitted = not self.lists_short or format in SIGNALS
+        if isinstance(model, LoadedChromatinModel):
+            short = sum((window - length) / window > least for length in lengths)
+            ends = "are omitted" if omitted else "are not scored"
+            if short:
+                log(f"warning: {short:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
+            if format == "bigwig":
+                check_bigwig_contigs(len(lengths) - short, self.source_name, "write bedgraph")
+            return len(lengths)
+        if self.tss_offset is not None:
+            before = self.tss_offset - model.settings.upstream  # start of the window
+            filled = [max(0, min(length, before + window) - max(before, 0)) for length in lengths]
+            mostly_n = sum((window - bases) / window > least for bases in filled)
+            beyond = sum(length <= self.tss_offset for length in lengths)
+            if beyond:
+                log(f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)")
+            if mostly_n:
+                log(f"warning: {mostly_n:,} {of} lack {what} of {window:,} bp: their scores are unreliable")
+            return len(lengths)
+        short = sum(length < window for length in lengths)
+        shorter = f"{short:,} {of} are shorter than the model's window of {window:,} bp"
+        if not short:
+            pass
+        elif not self.lists_short:
+            log(f"warning: {shorter} and have no calls")
+        elif not self.pad:
             log(
-                f"warning: {short:,} records are so short that more than {self.max_n:g} of their window is "
-                f"padding: {what}"
+                f"warning: {shorter} and are not scored; give --tss-offset if the TSS is the same base of "
+                "each record, or --pad"
             )
+        else:
+            log(
+                f"warning: {shorter} and are padded with N on both sides: their scores are about the base in "
+                "column tss, not about a TSS elsewhere in the record (give its base with --tss-offset)"
+            )
+            mostly_n = sum((window - length) / window > least for length in lengths)
+            ends = f"{format} omits them" if omitted else "their scores are unreliable"
+            if mostly_n:
+                log(f"warning: {mostly_n:,} {of} lack {what}: {ends}")
         if format == "bigwig":
-            check_bigwig_contigs(len(asked) - short, self.source_name, "write bedgraph")
-        return len(asked)
+            without_signal = (
+                sum((window - length) / window > least for length in lengths) if self.pad else short
+            )
+            check_bigwig_contigs(len(lengths) - without_signal, self.source_name, "write bedgraph")
+        return len(lengths)
 
     def count(self, row: ScoredWindow, counts: Counter[str]) -> None:
         counts["not scored" if row.score is None else "scored"] += 1
@@ -269,13 +364,14 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
     @staticmethod
     def lines(row: ScoredWindow) -> Iterable[str]:
         score = "" if row.score is None else repr(row.score)  # exact
-        return (f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}",)
+        tss = "" if row.tss is None else row.tss
+        return (f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}\t{tss}",)
 
     @staticmethod
     def parse(line: str, header: OutputHeader) -> ScoredWindow:
-        contig, start, end, strand, score, note = line.split("\t")
-        number = float(score) if score else None
-        return ScoredWindow(contig, int(start), int(end), cast(Strand, strand), number, note)
+        contig, start, end, strand, score, note, tss = line.split("\t")
+        values = (float(score) if score else None, note, int(tss) if tss else None)
+        return ScoredWindow(contig, int(start), int(end), cast(Strand, strand), *values)
 
 
 def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:

@@ -6,7 +6,8 @@ sequence, one batch of windows, and a bounded cache of scores of repeated window
 
 A promoter model scores a window for a TSS at a fixed position: `upstream` bp from the start of the window, in
 the direction of transcription. The score belongs to that position, not to the center of the window. With the
-paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 kb left of it on "-".
+paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 kb left of it on "-". Each
+score therefore carries its position, and nothing that uses it has to know the window.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,20 +20,23 @@ from typing import NamedTuple, TypeVar
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
-from bigbird_dna.genome.given_sequences import filled
+from bigbird_dna.genome.given_sequences import filled, window_at_tss
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
+    Locus,
     Strand,
     centered_tiles,
     count_tiles,
     fraction_n,
     neighboring_tiles,
     reverse_complement,
+    tss_position,
+    window_around,
 )
 from bigbird_dna.model.chromatin import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
-SHORT = "short"
+SHORT, PADDED, OUTSIDE = "short", "padded", "outside"  # notes
 _FIRST_BATCH = 32  # sequences; small, so that the first scores appear soon
 KEPT_BASES = 1 << 24
 """Most bases of cached windows, whose repeats (repetitive sequence, tiny records) are not scored again."""
@@ -40,16 +44,18 @@ KEPT_BASES = 1 << 24
 
 T = TypeVar("T")
 _Segment = tuple[int, int, float | None]  # start, end and score on one strand; None if not scored
-_Asked = tuple[str, int, int, Strand, str, str]
-"""A window on one strand: contig, start, end, strand, note, and sequence ("" if not scored)."""
+_Asked = tuple["ScoredWindow", str]
+"""A window on one strand, and the sequence that the model reads ("" if the window is not scored)."""
 
 
 class ScoredWindow(NamedTuple):
     """The score of one strand of one window.
 
     `start` and `end` are 0-based, half-open, on the record's forward strand and within the record. `score`
-    is a probability, or None if the window was not scored. `note` is "" or parts joined by ";": `short` for
-    a record shorter than the window, `n_fraction=F` for a window that was not scored.
+    is a probability, or None if the window was not scored. `note` is "" or parts joined by ";": `padded=BP`
+    for a window with BP bases beyond the record; for one that was not scored, `short` (the record is
+    shorter), `outside` (the record has none of its bases) or `n_fraction=F`. `tss` is the position that the
+    score is about, 0-based; None if it is not in the record.
     """
 
     contig: str
@@ -58,6 +64,7 @@ class ScoredWindow(NamedTuple):
     strand: Strand
     score: float | None
     note: str
+    tss: int | None
 
     @property
     def name(self) -> str:
@@ -66,8 +73,8 @@ class ScoredWindow(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether the record is shorter than the window."""
-        return self.note.startswith(SHORT)
+        """Whether the record does not fill the window."""
+        return self.note.startswith((SHORT, PADDED, OUTSIDE))
 
 
 def scan_promoters(
@@ -76,9 +83,11 @@ def scan_promoters(
     *,
     window: int,
     stride: int,
+    upstream: int,
     predict: Predictor,
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
+    pad: bool = False,
     beyond_is_n: bool = False,
     places: Places | None = None,
     numbers: range | None = None,
@@ -88,10 +97,12 @@ def scan_promoters(
 ) -> Iterator[ScoredWindow]:
     """Yield the scores of the windows of every record, in file order; the strands of a window are adjacent.
 
-    A record shorter than the window is scored once, padded by `filled`; with `beyond_is_n`, the padding
-    counts as N. If `places` is given, only windows that overlap them are scored; `numbers` selects a range of
-    these (see `count_windows`). Up to `kept_bases` bases of windows are cached. `DataError` if the file
-    cannot be read, or no longer matches `contigs`, the lengths of its records.
+    A score is about the TSS position of the window, `upstream` bp from its 5' end. A record shorter than the
+    window has one row without a score; with `pad`, it is scored once, in the center of a window of N
+    (`filled`), and with `beyond_is_n`, this padding counts as N. If `places` is given, only windows that
+    overlap them are scored; `numbers` selects a range of these (see `count_windows`). Up to `kept_bases`
+    bases of windows are cached. `DataError` if the file cannot be read, or no longer matches `contigs`, the
+    lengths of its records.
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of range")
@@ -100,29 +111,95 @@ def scan_promoters(
         grid = _Grid(window, stride, places)
         for contig, start, sequence in _windows(fasta, contigs, grid, numbers, chunk_bases):
             end, missing = start + len(sequence), window - len(sequence)
-            notes = [SHORT] if missing else []
+            if missing and not pad:
+                for strand in strands:
+                    yield ScoredWindow(contig, start, end, strand, None, SHORT, None), ""
+                continue
+            notes = [f"{PADDED}={missing}"] if missing else []
             beyond = missing if beyond_is_n else 0
             n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
             if n_fraction > max_n:
                 notes.append(f"n_fraction={n_fraction:.4g}")
-                sequence = ""
+            read, side = filled(sequence, window), missing // 2
             for strand in strands:
-                text = sequence if strand == "+" else reverse_complement(sequence)
-                yield contig, start, end, strand, ";".join(notes), text
+                tss = tss_position(start - side, end + side, strand, upstream)
+                within = tss if start <= tss < end else None
+                row = ScoredWindow(contig, start, end, strand, None, ";".join(notes), within)
+                text = read if strand == "+" else reverse_complement(read)
+                yield row, "" if n_fraction > max_n else text
 
+    yield from _scored(asked(), predict, batch_sequences, kept_bases)
+
+
+def scan_aligned(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    *,
+    tss_offset: int,
+    upstream: int,
+    downstream: int,
+    predict: Predictor,
+    strands: Sequence[Strand] = ("+",),
+    max_n: float = 0.25,
+    places: Places | None = None,
+    numbers: range | None = None,
+    batch_sequences: int = 512,
+    chunk_bases: int = 1_000_000,
+    kept_bases: int = KEPT_BASES,
+) -> Iterator[ScoredWindow]:
+    """Yield one score per record and strand: that of the window whose TSS is base `tss_offset` of the record.
+
+    Bases of the window beyond the record are N, which `max_n` does not count. `places` and `numbers` select
+    records. Other arguments and errors are those of `scan_promoters`.
+    """
+    reach = max(upstream, downstream - 1)
+    first = max(0, tss_offset - reach)
+
+    def asked() -> Iterator[_Asked]:
+        records = groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig"))
+        chosen = (record for record in records if places is None or places.on(record[0]))
+        for contig, chunks in chosen if numbers is None else islice(chosen, numbers.start, numbers.stop):
+            if contig not in contigs:
+                raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
+            ((_, text),) = _cut(chunks, (first,), tss_offset + reach + 1 - first)
+            place = tss_offset - first  # of the TSS in the text
+            read_as = {"+": (text, place), "-": (reverse_complement(text), len(text) - 1 - place)}
+            for strand in strands:
+                window = window_around(Locus(contig, tss_offset, strand, ""), upstream, downstream)
+                start, end = max(window.start, 0), min(window.end, contigs[contig])
+                tss = tss_offset if tss_offset < contigs[contig] else None
+                if start >= end:
+                    yield ScoredWindow(contig, 0, contigs[contig], strand, None, OUTSIDE, tss), ""
+                    continue
+                missing = len(window) - (end - start)
+                notes = [f"{PADDED}={missing}"] if missing else []
+                read = window_at_tss(*read_as[strand], upstream, downstream)
+                n_fraction = (read.count("N") - missing) / (end - start)
+                if n_fraction > max_n:
+                    notes.append(f"n_fraction={n_fraction:.4g}")
+                row = ScoredWindow(contig, start, end, strand, None, ";".join(notes), tss)
+                yield row, "" if n_fraction > max_n else read
+
+    yield from _scored(asked(), predict, batch_sequences, kept_bases)
+
+
+def _scored(
+    asked: Iterable[_Asked], predict: Predictor, batch_sequences: int, kept_bases: int
+) -> Iterator[ScoredWindow]:
+    """Yield the rows with their scores; a window that comes again is not predicted again."""
     known: dict[str, float] = {}
     bases = 0  # total length of the windows in `known`
-    for batch in growing_batches(asked(), lambda _: 1, _FIRST_BATCH, batch_sequences):
+    for batch in growing_batches(asked, lambda _: 1, _FIRST_BATCH, batch_sequences):
         if bases > kept_bases:
             known, bases = {}, 0
-        new = list(dict.fromkeys(text for *_, text in batch if text and text not in known))
+        new = list(dict.fromkeys(text for _, text in batch if text and text not in known))
         if new:
-            scores = predict([filled(text, window) for text in new])
+            scores = predict(new)
             assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
             known.update(zip(new, scores.tolist(), strict=True))
             bases += sum(map(len, new))
-        for contig, start, end, strand, note, text in batch:
-            yield ScoredWindow(contig, start, end, strand, known[text] if text else None, note)
+        for row, text in batch:
+            yield row._replace(score=known[text]) if text else row
 
 
 def scan_bins(
@@ -137,7 +214,6 @@ def scan_bins(
     predict: Predictor,
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
-    beyond_is_n: bool = True,
     places: Places | None = None,
     numbers: range | None = None,
     batch_sequences: int = 64,
@@ -148,6 +224,7 @@ def scan_bins(
     Windows of `window` bp every `stride` bp are read with `margin` bp on both sides, and `predict` returns
     (N, K, T) for their K bins of `size` bp. Bases beyond the record are N, and always count as such.
     `columns` has the track of each strand. Where windows overlap, each scores the bins nearest to its center.
+    The TSS of a bin is its center base (of an even number of bases the later one, in transcription order).
     A record too short to be scored has one window, without a score. Other arguments and errors are those of
     `scan_promoters`.
     """
@@ -165,13 +242,14 @@ def scan_bins(
                 scores, note = next(predicted), ""
             elif length < window:
                 notes = f"{SHORT};{note}"
-                yield from (ScoredWindow(contig, 0, length, strand, None, notes) for strand in strands)
+                yield from (ScoredWindow(contig, 0, length, strand, None, notes, None) for strand in strands)
                 continue
             first = start if length >= window else -((window - length) // 2)
             for number, begin in _own_bins(first, window, size, length):
                 if places is None or places.overlaps(contig, begin, begin + size):
                     for strand, score in zip(strands, scores[number] if scores else nothing, strict=True):
-                        yield ScoredWindow(contig, begin, begin + size, strand, score, note)
+                        tss = tss_position(begin, begin + size, strand, size // 2)
+                        yield ScoredWindow(contig, begin, begin + size, strand, score, note, tss)
 
 
 def _own_bins(start: int, window: int, size: int, length: int) -> Iterator[tuple[int, int]]:
@@ -186,6 +264,22 @@ def _own_bins(start: int, window: int, size: int, length: int) -> Iterator[tuple
             continue
         if 0 <= begin <= length - size and (after is None or double <= after):
             yield number, begin
+
+
+def best_of_records(rows: Iterable[ScoredWindow]) -> Iterator[ScoredWindow]:
+    """Yield the row with the highest score of each record (the first of equal ones).
+
+    A record without any score has its first row. The note counts windows without a score.
+    """
+    for _, windows in groupby(rows, key=attrgetter("contig")):
+        best, unscored = next(windows), 0
+        for row in chain((best,), windows):
+            unscored += row.score is None
+            if row.score is not None and (best.score is None or row.score > best.score):
+                best = row
+        if best.score is not None and unscored:
+            best = best._replace(note=";".join(filter(None, (best.note, f"not_scored={unscored}windows"))))
+        yield best
 
 
 def growing_batches(
@@ -208,11 +302,16 @@ def growing_batches(
 
 
 def count_windows(
-    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
+    contigs: Mapping[str, int], places: Places | None = None, *, window: int, stride: int
 ) -> int:
     """Return the number of windows per strand in a scan."""
     grid = _Grid(window, stride, places)
     return sum(grid.number(contig, length) for contig, length in contigs.items())
+
+
+def count_records(contigs: Mapping[str, int], places: Places | None = None) -> int:
+    """Return the number of records, or of those that `places` selects."""
+    return sum(places is None or places.on(contig) for contig in contigs)
 
 
 class _Grid(NamedTuple):
@@ -317,44 +416,36 @@ def signal_spans(
     windows: Iterable[ScoredWindow],
     contigs: Mapping[str, int],
     *,
-    upstream: int,
-    downstream: int,
     stride: int,
     strands: Sequence[Strand] = BOTH_STRANDS,
 ) -> Iterator[SignalSpan]:
     """Convert scored windows, ascending on each of `contigs` (bp), into non-overlapping spans.
 
-    On each strand, the span of a window extends half-way to the TSS positions of the adjacent windows; a
-    short record is one span. Where both strands have a span, the larger score is used. Bounds between two
-    bases are rounded away from the record's center, so that its reverse complement has the mirrored signal.
+    On each strand, the span of a window extends half-way to the TSS positions of the adjacent windows, at the
+    ends by half a stride. Where both strands have a span, the larger score is used. Bounds between two bases
+    are rounded away from the record's center, so that its reverse complement has the mirrored signal.
     """
-    center = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
     for contig, rows in groupby(windows, key=attrgetter("contig")):
-        # The strands differ by at most |upstream − downstream| bp, which bounds the buffer of tee.
+        # The strands' TSSs differ by less than a window, which bounds the buffer of tee.
         segments = [
-            _segments(copy, strand, center[strand], contigs[contig], stride)
+            _segments(copy, strand, contigs[contig], stride)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
         ]
         yield from _larger(contig, segments)
 
 
-def _segments(
-    rows: Iterable[ScoredWindow], strand: Strand, center: int, length: int, stride: int
-) -> Iterator[_Segment]:
-    """Yield the spans of one strand of a contig; `center` is twice the TSS offset from the window's start."""
+def _segments(rows: Iterable[ScoredWindow], strand: Strand, length: int, stride: int) -> Iterator[_Segment]:
+    """Yield the spans of one strand of a contig."""
     before: int | None = None
-    own = (row for row in rows if row.strand == strand)
-    for row, after in pairwise(chain(own, (None,))):
-        assert row is not None
-        if row.is_short:
-            yield 0, length, row.score
-            continue
-        here = 2 * row.start + center
+    points = ((2 * row.tss + 1, row.score) for row in rows if row.strand == strand and row.tss is not None)
+    for point, after in pairwise(chain(points, (None,))):
+        assert point is not None
+        here, score = point  # twice the center of the TSS's base
         left = here - 2 * stride if before is None else before
-        right = here + 2 * stride if after is None else 2 * after.start + center
+        right = here + 2 * stride if after is None else after[0]
         start, end = _bound(left + here, length), _bound(here + right, length)
         if start < end:
-            yield start, end, row.score
+            yield start, end, score
         before = here
 
 

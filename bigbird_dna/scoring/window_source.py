@@ -3,9 +3,10 @@
 A promoter model scores one position per window: each base is read again in every window that contains it. A
 chromatin model with the tracks `TSS_TRACKS` scores all bins in the center of a window at once, on both
 strands; the bin of a score has the place of a promoter model's window, with the TSS at its center base.
+With `tss_offset`, a promoter model scores one window per record, around the base that is the record's TSS.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,18 @@ from typing import Any
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
-from bigbird_dna.genome.intervals import Places
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.scan import ScoredWindow, count_windows, scan_bins, scan_promoters
+from bigbird_dna.scoring.scan import (
+    ScoredWindow,
+    count_records,
+    count_windows,
+    scan_aligned,
+    scan_bins,
+    scan_promoters,
+)
 from bigbird_dna.scoring.scorer import calibrated_predictor
 
 ScannedModel = LoadedPromoterModel | LoadedChromatinModel
@@ -32,16 +39,10 @@ class WindowSource:
     """The scores of a scan: one per strand of a promoter model's window, or of a bin."""
 
     read: int  # bp that the model reads for a score
-    window: int  # of one prediction, bp; promoter model: `read`; chromatin model: the bins in its center
-    stride: int  # of these windows, bp
-    upstream: int  # bp before the TSS in the window or bin of a score
-    downstream: int
     step: int  # distance of scores, bp
-    scan: Callable[..., Iterator[ScoredWindow]]  # `scan_promoters`, or `scan_bins` of the model
-
-    def count(self, contigs: Mapping[str, int], places: Places | None = None) -> int:
-        """Return the number of windows per strand."""
-        return count_windows(contigs, window=self.window, stride=self.stride, places=places)
+    together: int  # number of scores per window and strand
+    scan: Callable[..., Iterator[ScoredWindow]]  # `scan_promoters`, `scan_aligned` or `scan_bins`
+    count: Callable[..., int]  # of windows per strand, of contigs (bp by name) and places
 
 
 def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
@@ -55,28 +56,53 @@ def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
 
 
 def scan_predictor(
-    model: ScannedModel, calibrated: bool, prior: float | None, stride: int | None, **computing: Any
+    model: ScannedModel,
+    calibrated: bool,
+    prior: float | None = None,
+    stride: int | None = None,
+    tss_offset: int | None = None,
+    pad: bool = False,
+    **computing: Any,
 ) -> Predictor:
     """Return the predictor of a scan's windows; `UsageError` if an option is not for this kind of model."""
     if isinstance(model, LoadedPromoterModel):
         return calibrated_predictor(model, calibrated, prior, **computing)
-    for name, value in (("stride", stride), ("prior", prior)):
+    given = {"stride": stride, "prior": prior, "tss_offset": tss_offset, "pad": pad or None}
+    for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp")
     return calibrated_predictor(model, calibrated, center_fraction=_center(model), **computing)
 
 
-def window_source(model: ScannedModel, stride: int | None = None) -> WindowSource:
-    """Return the windows of a scan; `stride` is that of a promoter model's windows in bp, None: `STRIDE`."""
+def window_source(
+    model: ScannedModel,
+    stride: int | None = None,
+    *,
+    tss_offset: int | None = None,
+    pad: bool = False,
+    beyond_is_n: bool = False,
+) -> WindowSource:
+    """Return the windows of a scan; `stride` is that of a promoter model's windows in bp, None: `STRIDE`.
+
+    `tss_offset` is as in `scan_aligned`, `pad` and `beyond_is_n` as in `scan_promoters`.
+    """
     if isinstance(model, LoadedPromoterModel):
         own, step = model.settings, int(stride or STRIDE)
-        return WindowSource(own.window, own.window, step, own.upstream, own.downstream, step, scan_promoters)
+        if tss_offset is not None:
+            aligned = partial(
+                scan_aligned, tss_offset=tss_offset, upstream=own.upstream, downstream=own.downstream
+            )
+            return WindowSource(own.window, step, 1, aligned, count_records)
+        sizes: dict[str, Any] = {"window": own.window, "stride": step}
+        scan = partial(scan_promoters, **sizes, upstream=own.upstream, pad=pad, beyond_is_n=beyond_is_n)
+        return WindowSource(own.window, step, 1, scan, partial(count_windows, **sizes))
     size, read = model.settings.bin, model.settings.window
     span = size * model.bins_together(_center(model))
     names = [track.name for track in model.tracks]
     columns = {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
-    scan = partial(scan_bins, size=size, margin=(read - span) // 2, columns=columns)
-    return WindowSource(read, span, span, size // 2, size - size // 2, size, scan)
+    sizes = {"window": span, "stride": span}
+    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=columns)
+    return WindowSource(read, size, span // size, scan, partial(count_windows, **sizes))
 
 
 def _center(model: LoadedChromatinModel) -> float:

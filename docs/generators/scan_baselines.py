@@ -22,7 +22,6 @@ from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.fitting import PromoterData
 from bigbird_dna.papers.comparators.interface import NETWORK_NAMES, ComparatorRequest, make_comparator
-from bigbird_dna.reporting.score_track import COLUMNS
 from bigbird_dna.scoring.scan import scan_promoters
 
 Predict = Callable[[list[str]], np.ndarray]
@@ -69,18 +68,18 @@ def main() -> None:
     def predict(sequences: list[str]) -> np.ndarray:
         return as_scored(probabilities(sequences), 0.5, given.prior)
 
-    window = int((data.data.rows["end"] - data.data.rows["start"]).iloc[0])
+    upstream, downstream = config.promoters.windows.sides
     with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
         fasta = Path(home, "contigs.fa.gz")
         known = scan_fasta(genome.path)
         lengths = {name: min(known[name], given.bases or known[name]) for name in given.contig}
         write_fasta(fasta, [(name, genome.fetch(Interval(name, 0, lengths[name], "+"))) for name in lengths])
-        file.write("#" + "\t".join(COLUMNS) + "\n")
-        for one in scan_promoters(
-            fasta, scan_fasta(fasta), window=window, stride=given.stride, predict=predict
-        ):
+        file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
+        sizes = {"window": upstream + downstream, "upstream": upstream, "stride": given.stride}
+        for one in scan_promoters(fasta, scan_fasta(fasta), predict=predict, **sizes):
             score = "NA" if one.score is None else f"{one.score:.6g}"
-            file.write(f"{one.contig}\t{one.start}\t{one.end}\t{one.name}\t{score}\t{one.strand}\n")
+            cells = (one.contig, one.start, one.end, one.name, score, one.strand, one.note or ".", one.tss)
+            file.write("\t".join(map(str, cells)) + "\n")
 
 
 if __name__ == "__main__":

@@ -190,9 +190,9 @@ def measure_scan(directory: Path, options: argparse.Namespace) -> Measured:
     write_random_fasta(fasta, options.megabases)
     before, began = peak_megabytes(), time.perf_counter()
     contigs = scan_fasta(fasta)
-    sizes = {"window": upstream + downstream, "stride": options.stride}
+    sizes = {"window": upstream + downstream, "upstream": upstream, "stride": options.stride}
     windows = scan_promoters(fasta, contigs, predict=predict, **sizes)
-    extra = {"sizes": [upstream, downstream, options.stride], "strands": ["+", "-"], "places": None}
+    extra = {"stride": options.stride, "strands": ["+", "-"], "places": None}
     WRITERS[options.format](directory / "scores", windows, OutputHeader({}, contigs, extra=extra))
     took, seconds = peak_megabytes() - before, time.perf_counter() - began
     size = sum(contigs.values()) / 1e6

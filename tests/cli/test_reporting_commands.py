@@ -119,15 +119,15 @@ def test_loss_figure(model_dir, tmp_path):
 def test_score_figure(tmp_path):
     scores = tmp_path / "scores.tsv"
     rows = [
-        f"II\t{start}\t{start + 400}\tw\t{start / 4000}\t{strand}\t."
+        f"II\t{start}\t{start + 400}\tw\t{start / 4000}\t{strand}\t.\t{start + 300}"
         for start in range(0, 4000, 100)
         for strand in "+-"
     ]
-    header = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+    header = "## x\ncontig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
     scores.write_text(header + "\n".join(rows) + "\n")
     promoters = tmp_path / "promoters.tsv"
     promoters.write_text("contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n")
-    run("report plot-scores", scores, "--promoters", promoters, "--upstream", 300, "-o", tmp_path / "a.svg")
+    run("report plot-scores", scores, "--promoters", promoters, "-o", tmp_path / "a.svg")
     part = ("--contig", "II", "--start", 100, "--end", 2000, "-o", tmp_path / "b.svg")
     run("report plot-scores", scores, *part)
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()

@@ -19,7 +19,7 @@ from tests.golden.messages import message
 from tests.test_public_api import home as home
 from tests.toys import BROKEN_FASTA, random_dna
 
-COLUMNS = "#contig\tstart\tend\tname\tscore\tstrand\tnote"
+COLUMNS = "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss"
 
 
 @pytest.fixture
@@ -66,37 +66,53 @@ def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
     message(result.err, "3 records")
 
 
-def test_records_that_hardly_fill_a_window(run: Run, model: Path, tmp_path: Path) -> None:
-    """Tables list them with their scores; in a signal, which has no notes, they would be its peaks."""
+def test_records_that_do_not_fill_a_window(run: Run, model: Path, tmp_path: Path) -> None:
+    """They have no score unless padding is asked for, whatever part of the window they fill."""
     records = {
         "chr1": random_dna(200, 2),
+        "nearly": random_dna(59, 3),
         "fits": random_dna(45, 3),
         "tiny": "ACGTA",
         "less": random_dna(44, 4),
     }
     records["thin"] = random_dna(40, 5) + "N" * 6  # long enough, but not with its N
+    short = [*records][1:]
     fasta = tmp_path / "genome.fa"
     fasta.write_text(fasta_text(records))
-    said = "warning: 2 records are so short that more than 0.25 of their window is padding"
-    for format in ("tsv", "bed", "parquet"):
+    said = "warning: 5 of 6 records are shorter than the model's window of 60 bp and are not scored"
+    for format in ("tsv", "bed", "parquet", "bedgraph", "bigwig"):
         result = run(model, fasta, "-o", tmp_path / "x", "--format", format)
-        assert result.code == 0 and result.err.count(said) == 1
-    rows = table(run(model, fasta).out)
-    for name in ("fits", "tiny", "less", "thin"):
-        assert [row["note"] for row in rows if row["contig"] == name] == ["short"] * 2
+        assert result.code == 0 and result.err.count(said) == 1 and "--tss-offset" in result.err
+    assert {
+        line.split("\t")[0] for line in run(model, fasta, "--format", "bedgraph").out.splitlines()[3:]
+    } == {"chr1"}
+    for row in table(run(model, fasta).out):
+        unscored = (row["score"], row["tss"], row["note"]) == ("NA", "NA", "short")
+        assert unscored == (row["contig"] in short)
+    assert "warning" not in run(model, fasta, "--contig", "chr1").err
+
+    words = (model, fasta, "--pad")
+    said = "warning: 5 of 6 records are shorter than the model's window of 60 bp and are padded with N"
+    for format in ("tsv", "bed", "parquet"):
+        result = run(*words, "-o", tmp_path / "x", "--format", format)
+        assert result.code == 0 and result.err.count(said) == 1 and "column tss" in result.err
+        assert result.err.count("2 of 6 records lack more than 0.25 of their window: their scores are") == 1
+    rows = table(run(*words).out)
     assert "NA" not in {row["score"] for row in rows}
+    # A window of 60 bp with its TSS at base 40 begins 7 bp before a record of 45 bp.
+    padded = [(row["note"], row["strand"], row["tss"]) for row in rows if row["contig"] == "fits"]
+    assert padded == [("padded=15", "+", "33"), ("padded=15", "-", "11")]
+    assert [row["tss"] for row in rows if row["contig"] == "tiny"] == ["NA", "NA"]
     for format in ("bedgraph", "bigwig"):
-        result = run(model, fasta, "-o", tmp_path / f"x.{format}", "--format", format)
-        assert result.code == 0 and result.err.count(f"{said}: {format} omits them") == 1
-    live = run(model, fasta, "--format", "bedgraph")
+        result = run(*words, "-o", tmp_path / f"x.{format}", "--format", format)
+        assert (
+            result.code == 0 and result.err.count(f"lack more than 0.25 of their window: {format} omits") == 1
+        )
+    live = run(*words, "--format", "bedgraph")
     assert live.err.count(said) == 1
     lines = [line for line in live.out.splitlines() if not line.startswith("#")]
-    assert {line.split("\t")[0] for line in lines} == {"chr1", "fits"}
+    assert {line.split("\t")[0] for line in lines} == {"chr1", "nearly", "fits"}
     assert f"{live.out}" == (tmp_path / "x.bedgraph").read_text()
-    every = run(model, fasta, "--format", "bedgraph", "--max-n", 1)
-    assert "warning" not in every.err
-    assert {line.split("\t")[0] for line in every.out.splitlines() if line[0] != "#"} == set(records)
-    assert "warning" not in run(model, fasta, "--contig", "chr1", "--contig", "fits").err
     fasta.write_text(fasta_text({"tiny": "ACGTA"}))
     refused(run(model, fasta, "-o", tmp_path / "none.bw"), 1, "max_n", after_log=True)
 
@@ -132,7 +148,7 @@ def test_a_model_that_gives_no_numbers(
     save(tmp_path / "model", broken, {}, {}, {})
     out = tmp_path / f"out.{ending}"
     out.write_text("former")
-    refused(run(tmp_path / "model", fasta, "-o", out), 1, tmp_path / "model")
+    refused(run(tmp_path / "model", fasta, "-o", out), 1, tmp_path / "model", after_log=True)
     assert out.read_text() == "former"
     assert {one.name for one in tmp_path.iterdir()} == {"model", fasta.name, out.name}
 

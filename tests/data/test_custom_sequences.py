@@ -117,8 +117,8 @@ def test_test_sequences_are_scored_one_window_each(own: Path, model: Path, tmp_p
     lines = [line for line in (tmp_path / "scores.tsv").read_text().splitlines() if not line.startswith("##")]
     scores = pd.DataFrame([line.split("\t") for line in lines[1:]], columns=lines[0].split("\t"))
     predicted = pd.read_parquet(model / "predictions.parquet").query("split == 'test'").set_index("contig")
-    assert set(scores["#contig"]) == set(predicted.index) == set(scan_fasta(test))
-    mine = scores.set_index("#contig")["score"].astype(float)
+    assert set(scores["contig"]) == set(predicted.index) == set(scan_fasta(test))
+    mine = scores.set_index("contig")["score"].astype(float)
     np.testing.assert_allclose(mine, predicted.loc[mine.index, "probability"], atol=1e-4)
 
 

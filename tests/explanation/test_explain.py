@@ -173,6 +173,20 @@ def test_a_pretrained_model_has_the_log_ratios_of_variants(
     assert max(map(abs, values.values())) > 0.2
 
 
+def test_targets_that_a_promoter_model_does_not_score_at_their_center_are_counted(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sites.bed").write_text("a\t300\t301\ttss\t0\t-\n")
+    for kind, path, warned in (
+        ("promoter", home / "regions.bed", "3 of 3 targets are shorter than the model's window of 100 bp"),
+        ("promoter", tmp_path / "sites.bed", ""),
+        ("chromatin", home / "regions.bed", ""),
+    ):
+        read_targets(path, explainable(load(home / kind)), home / "genome.fa.gz")
+        error = capsys.readouterr().err
+        assert warned in error and ("warning" in error) == bool(warned)
+
+
 def test_what_cannot_be_explained_is_refused_and_nothing_written(
     home: Path, tmp_path: Path, run: Run
 ) -> None:

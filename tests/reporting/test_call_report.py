@@ -10,7 +10,7 @@ from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting.scan import BEST_F1
 from tests.cli.command import Run, invoke, refused
-from tests.reporting.test_scan import STRANDS, UPSTREAM, written
+from tests.reporting.test_scan import STRANDS, written
 
 GENES = (("b", 20_000, 60_000), ("c", 0, 30_000))
 
@@ -54,18 +54,7 @@ def words(home: Path, **changed: object) -> list[object]:
 
 
 def test_realized_precision_is_counted_and_expected(home: Path, tmp_path: Path) -> None:
-    more = (
-        "--upstream",
-        UPSTREAM,
-        "--within",
-        50,
-        "--within",
-        200,
-        "--suppress",
-        200,
-        "-o",
-        tmp_path / "out",
-    )
+    more = ("--within", 50, "--within", 200, "--suppress", 200, "-o", tmp_path / "out")
     invoke(*words(home), *more)
     table = pd.read_csv(tmp_path / "out/calls.tsv", sep="\t").set_index(["within", "contig", "selection"])
     assert (tmp_path / "out/calls.svg").read_text().startswith("<?xml")
@@ -93,7 +82,7 @@ def test_realized_precision_is_counted_and_expected(home: Path, tmp_path: Path) 
 
 
 def test_what_cannot_be_checked_is_refused(home: Path, run: Run, tmp_path: Path) -> None:
-    more = ("--upstream", UPSTREAM, "-o", tmp_path / "out")
+    more = ("-o", tmp_path / "out")
     twice = words(home, fit=f"model={home / 'test.tsv'}")
     refused(run(*twice, *more), 1, "contig 'b'")
     refused(run(*words(home, fit=f"other={home / 'valid.tsv'}"), *more), 2, "model")

@@ -193,7 +193,7 @@ def test_interval_text():
 
 # Training logs and score tables as curves and tracks
 
-HEADER = "## bigbird-dna 1\n## command x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+HEADER = "## bigbird-dna 1\n## command x\ncontig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
 
 
 @pytest.fixture
@@ -235,7 +235,8 @@ def test_time_is_read_where_the_log_has_it(read_log):
 
 
 def row(contig, start, score, strand, note="."):
-    return f"{contig}\t{start}\t{start + 400}\tn\t{score}\t{strand}\t{note}\n"
+    tss = start + 300 if strand == "+" else start + 99
+    return f"{contig}\t{start}\t{start + 400}\tn\t{score}\t{strand}\t{note}\t{tss}\n"
 
 
 @pytest.fixture
@@ -253,18 +254,22 @@ def test_track_of_a_contig(track):
     rows.append(row("b", 0, 1, "+"))
     found = track(*rows)
     assert (found.contig, found.start, found.end) == ("a", 0, 500)
-    np.testing.assert_array_equal(found.strands["+"], [[200, 300], [0.5, np.nan]])
-    assert found.strands["-"][1].tolist() == [0.25]
+    np.testing.assert_array_equal(found.strands["+"], [[300, 400], [0.5, np.nan]])
+    np.testing.assert_array_equal(found.strands["-"], [[99], [0.25]])
     assert list(track(*rows, contig="b").strands) == ["+"]
     # What has no score before a region is not drawn.
     rows = [row("a", start, "NA" if start < 900 else 0.5, "+") for start in range(0, 1200, 100)]
     found = track(*rows)
     assert (found.start, found.end, track(*rows[:9]).start) == (900, 1500, 0)
-    # 300 bp before the TSS: base 300 of a forward window, the 301st from the end of a reverse one.
-    found = track(row("a", 1000, 0.5, "+"), row("a", 1000, 0.5, "-"), upstream=300)
-    assert [found.strands[strand][0].tolist() for strand in "+-"] == [[1300], [1099]]
+    # A region has the scores whose TSS is in it, whatever of their windows is outside.
     found = track(*(row("a", start, 0.1, "+") for start in range(0, 2000, 100)), start=500, end=1100)
-    assert (found.start, found.end, *found.strands["+"][0]) == (500, 1100, 700, 800, 900)
+    assert (found.start, found.end, *found.strands["+"][0]) == (500, 1100, 500, 600, 700, 800, 900, 1000)
+
+
+def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
+    head = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\ttss\n"
+    path = written(tmp_path / "s.bed", head + "a\t0\t400\tn\t250\t+\t0.25\t.\t300\n")
+    np.testing.assert_array_equal(read_score_track(path).strands["+"], [[300], [0.25]])
 
 
 FAULTS = {
@@ -285,6 +290,9 @@ FAULTS = {
         (row("a", 0, 1, "+"), "line 1"),
         (HEADER + row("a", 0, 1, "."), "line 4: strand '.'"),
         (HEADER + row("a", 0, "x", "+"), "score 'x'"),
+        (HEADER.replace("\ttss", ""), "line 3: no column 'tss'"),
+        (HEADER + row("a", 0, 1, "+").replace("300", "3x"), "tss '3x'"),
+        (HEADER + row("a", 0, 1, "+").replace("300", "400"), "line 4: tss 400"),
         (HEADER + "a\t1\n", "line 4: 2"),
         (None, "file"),
     ],

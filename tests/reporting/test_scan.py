@@ -105,11 +105,11 @@ def test_matches_are_those_of_brute_force(seed: int) -> None:
 
 def written(path: Path, windows: Iterable[tuple[str, int, str, float]]) -> Path:
     """A table of scores, of windows by contig, TSS position and strand."""
-    lines = ["## written by a test", "#contig\tstart\tend\tname\tscore\tstrand\tnote"]
+    lines = ["## written by a test", "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss"]
     for contig, position, strand, score in windows:
         own = window_around(Locus(contig, position, strand, "x"), UPSTREAM, DOWNSTREAM)
         text = "NA" if np.isnan(score) else repr(score)
-        lines.append(f"{contig}\t{own.start}\t{own.end}\tx\t{text}\t{strand}\t")
+        lines.append(f"{contig}\t{own.start}\t{own.end}\tx\t{text}\t{strand}\t\t{position}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -140,12 +140,12 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_report_is_that_of_brute_force(home: Path) -> None:
-    options = {"upstream": UPSTREAM, "within": (20, 300), "suppress": 200}
+    options = {"within": (20, 300), "suppress": 200}
     table = scan_report({"model": home / "scores.tsv"}, home / "promoters.tsv", home / "out", **options)
     frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index(["within", "selection"])
     assert len(frame) == len(table) == 10 and set(frame["tss"]) == {160}
     assert (home / "out/scan.svg").read_text().startswith("<?xml")
-    scan = read_scan(home / "scores.tsv", UPSTREAM)
+    scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     assert scan.stride == 50 and scan.megabases == pytest.approx(0.2, abs=0.001)
     calls = find_track_calls(scan, 200)
@@ -181,7 +181,7 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
 
 
 def test_perfect_and_useless_scores(home: Path) -> None:
-    scan = read_scan(home / "scores.tsv", UPSTREAM)
+    scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     exact = {track: Points(own, np.linspace(1, 0.5, len(own))) for track, own in sites.items()}
     assert match_tracks(exact, sites, 0).curve.average_precision == 1
@@ -200,7 +200,7 @@ def test_a_scan_with_nothing_to_evaluate_is_a_table_that_says_so(home: Path) -> 
     unscored = written(home / "unscored.tsv", [("a", 100, "+", np.nan)])
     scans = {"model": home / "scores.tsv", "unscored": unscored, "none": written(home / "none.tsv", [])}
     words = ["evaluate", "scan", *(f"--scores={name}={path}" for name, path in scans.items())]
-    words += ["--upstream", UPSTREAM, "--within", 100, "--within", 9, "-o", home / "out", "--promoters"]
+    words += ["--within", 100, "--within", 9, "-o", home / "out", "--promoters"]
     for name, tss in (("promoters", 160), ("one", 1), ("other", 0)):
         invoke(*words, home / f"{name}.tsv")
         table = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("predictor")

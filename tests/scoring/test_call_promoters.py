@@ -20,7 +20,7 @@ from bigbird_dna.scoring.calls import scan_calls
 from bigbird_dna.scoring.scan import scan_promoters
 from tests.cli.command import Run, refused, table
 from tests.golden.messages import fails
-from tests.scoring.conftest import PROMOTER, RECORDS
+from tests.scoring.conftest import RECORDS
 from tests.scoring.test_promoter_scan import toy, write
 from tests.toys import random_dna
 
@@ -52,9 +52,7 @@ def called(text: str) -> list[tuple[str, int, str, float]]:
 def test_calls_are_those_of_the_scores(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
     genome = home / "genome.fa.gz"
     assert run("score-promoters", model, genome, "--stride", STRIDE, "-o", tmp_path / "scores.tsv").code == 0
-    text = (tmp_path / "scores.tsv").read_text().splitlines()
-    (tmp_path / "scores.tsv").write_text("\n".join(line for line in text if "short" not in line) + "\n")
-    scan = read_scan(tmp_path / "scores.tsv", PROMOTER.upstream)
+    scan = read_scan(tmp_path / "scores.tsv")
     expected = {
         (*track, place): score
         for track, calls in find_track_calls(scan, SUPPRESS).items()
@@ -115,14 +113,15 @@ def test_streams_strands_and_shards_have_the_same_calls(
 
 def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
     text = random_dna(700, 3) + "A" * 60 + random_dna(300, 4)  # a plateau of equal scores
-    sizes = {"upstream": 9, "suppress": 15}
     found = []
     for name, sequence, bases in (("a", text, 50), ("b", reverse_complement(text), 1000)):
         path = write(tmp_path / name, {"c": sequence})
         windows = scan_promoters(
-            path, scan_fasta(path), window=24, stride=2, predict=toy, chunk_bases=bases, batch_sequences=bases
+            *(path, scan_fasta(path)),
+            **{"window": 24, "stride": 2, "upstream": 9, "predict": toy},
+            **{"chunk_bases": bases, "batch_sequences": bases},
         )
-        found.append([one[1:] for one in scan_calls(windows, **sizes)])
+        found.append([one[1:] for one in scan_calls(windows, suppress=15)])
     other = {"+": "-", "-": "+"}
     mirrored = [(len(text) - 1 - place, other[strand], score) for place, strand, score in found[1]]
     assert sorted(mirrored) == sorted(found[0]) and len(found[0]) > 50
@@ -135,7 +134,7 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
     shutil.copytree(home / "promoter", path)
     words = ("score-promoters", path, home / "genome.fa.gz", "--stride", 1, "--contig", "long")
     assert run(*words, "-o", tmp_path / "scores.tsv").code == 0
-    scan = read_scan(tmp_path / "scores.tsv", PROMOTER.upstream)
+    scan = read_scan(tmp_path / "scores.tsv")
     places = find_track_calls(scan, 5)["long", "+"].positions[:40:2].tolist()
     promoters = tmp_path / "promoters.tsv"
     write_loci(promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(places)])

@@ -95,6 +95,8 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
         for row in own:
             part = padded[row.start : row.end + 2 * margin]
             assert row.end - row.start == size and row.note == ""
+            bases = [*range(row.start, row.end)]
+            assert row.tss == (bases if row.strand == "+" else bases[::-1])[size // 2]
             assert row.score == toy([part if row.strand == "+" else reverse_complement(part)])[0]
         starts = [row.start for row in own][:: len(strands)]
         if len(text) >= count * size:
@@ -105,10 +107,10 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
     turned = scan({name: reverse_complement(text) for name, text in records.items()}, **sizes, **options)
     mirrored = [
         (name, len(records[name]) - end, len(records[name]) - start, OTHER[strand], score, note)
-        for name, start, end, strand, score, note in turned
+        for name, start, end, strand, score, note, _ in turned
     ]
     if len(strands) == 2 and all(len(text) >= count * size for text in records.values()):
-        assert sorted(mirrored) == sorted(map(tuple, rows))
+        assert sorted(mirrored) == sorted(row[:-1] for row in rows)
 
 
 def test_windows_with_many_n_have_no_scores() -> None:
@@ -163,7 +165,7 @@ def test_effects_of_variants_exchange_strands(home: Path, tmp_path: Path) -> Non
 def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
     genome = home / "genome.fa"
     assert run("score-promoters", home / "model", genome, "-o", tmp_path / "scores.tsv").code == 0
-    scan = read_scan(tmp_path / "scores.tsv", 5)
+    scan = read_scan(tmp_path / "scores.tsv")
     best = find_track_calls(scan, 20)["long", "+"].positions[:12].tolist()
     promoters = tmp_path / "promoters.tsv"
     write_loci(promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(best)])
@@ -200,13 +202,14 @@ def test_signals_regions_and_options_of_a_dense_model(run: Run, home: Path, tmp_
     whole = run(*words).out
     (tmp_path / "some.bed").write_text("long\t200\t230\ngap\t5\t6\n")
     some = run(*words, "--regions", tmp_path / "some.bed").out
-    rows = [line for line in whole.splitlines() if not line.startswith("#")]
-    kept = [line for line in some.splitlines() if not line.startswith("#")]
+    rows, kept = (
+        [line for line in text.splitlines() if line.startswith(tuple(RECORDS))] for text in (whole, some)
+    )
     assert kept == [row for row in rows if overlaps(row.split("\t"))] and len(kept) > 6
     signal = run(*words, "--format", "bedgraph").out
     covered = [line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")]
     assert (covered[0][1], covered[-1][2]) == ("0", "901")
-    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}):
+    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}, {"tss_offset": 0}, {"pad": True}):
         with fails(UsageError):
             bigbird_dna.score_promoters(home / "model", home / "genome.fa", tmp_path / "x", **options)
 

@@ -599,7 +599,7 @@ def test_a_short_sequence_scores_as_the_command_line_has_it(
 ) -> None:
     text = random_dna(60 - missing, 5)
     (tmp_path / "x.fa").write_text(f">x\n{text}\n")
-    bigbird_dna.score_promoters(promoter, tmp_path / "x.fa", tmp_path / "x.parquet")
+    bigbird_dna.score_promoters(promoter, tmp_path / "x.fa", tmp_path / "x.parquet", pad=True)
     scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
     found = promoter.predict([text, reverse_complement(text)], pad=True)
     np.testing.assert_array_equal(found, scores.astype(np.float32))

@@ -48,34 +48,37 @@ def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
 
 
 def scan(records: dict[str, str], **options: Any) -> list[ScoredWindow]:
-    options = {"window": 6, "stride": 2, "predict": toy, **options}
+    options = {"window": 6, "stride": 2, "upstream": 4, "predict": toy, "pad": True, **options}
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
         return list(scan_promoters(path, scan_fasta(path), **options))
 
 
 def expected(
-    records: dict[str, str], size: int, stride: int, max_n: float, strands: Sequence[str]
+    records: dict[str, str], size: int, stride: int, max_n: float, strands: Sequence[str], upstream: int = 4
 ) -> list[tuple[Any, ...]]:
-    """The rows, by slicing whole records."""
+    """The rows, by slicing whole records; the TSS by its place in the sequence that the model reads."""
     rows: list[tuple[Any, ...]] = []
     for name, text in records.items():
         sequence = clean(text, name)
         short = len(sequence) < size
         for start in [0] if short else centered_tiles(len(sequence), size, stride):
             piece = sequence[start : start + size]
-            notes = ["short"] if short else []
+            notes = [f"padded={size - len(piece)}"] if short else []
             n_fraction = piece.count("N") / len(piece)
             if n_fraction > max_n:
                 notes.append(f"n_fraction={n_fraction:.4g}")
             margin = "N" * ((size - len(piece)) // 2)
             for strand in strands:
                 seen = margin + piece + margin
+                places = [None] * len(margin) + [*range(start, start + len(piece))] + [None] * len(margin)
+                tss = (places if strand == "+" else places[::-1])[upstream : upstream + 1]
                 score = toy([seen if strand == "+" else reverse_complement(seen)])[0]
                 rows.append(
                     (
                         *(name, start, start + len(piece), strand),
                         *(None if n_fraction > max_n else float(score), ";".join(notes)),
+                        *(tss or [None]),
                     )
                 )
     return rows
@@ -94,6 +97,7 @@ SCANS = st.fixed_dictionaries(
     {
         **{
             "window": st.integers(1, 25),
+            "upstream": st.integers(0, 24),
             "stride": st.integers(1, 30),
             "max_n": st.sampled_from([0.0, 0.3, 1.0]),
         },
@@ -109,6 +113,7 @@ SIZES = st.fixed_dictionaries(
 @settings(max_examples=120, deadline=None)
 @given(records=fasta_records(), options=SCANS)
 def test_scan_agrees_with_slicing(records: dict[str, str], options: dict[str, Any]) -> None:
+    options["upstream"] %= options["window"]
     calls = []
 
     def predict(sequences: Sequence[str]) -> np.ndarray:
@@ -117,7 +122,9 @@ def test_scan_agrees_with_slicing(records: dict[str, str], options: dict[str, An
 
     rows = scan(records, predict=predict, **options)
     size, stride, max_n, strands = (options[name] for name in ("window", "stride", "max_n", "strands"))
-    assert [tuple(row) for row in rows] == expected(records, size, stride, max_n, strands)
+    assert [tuple(row) for row in rows] == expected(
+        records, size, stride, max_n, strands, options["upstream"]
+    )
     assert len({row.name for row in rows}) == len(rows)
     assert max(calls, default=0) <= max(options["batch_sequences"] + len(strands) - 1, len(strands))
     lengths = {name: len(sequence) for name, sequence in records.items()}
@@ -146,7 +153,7 @@ def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> No
 def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: dict[str, int]) -> None:
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
     with fails(DataError):
-        list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
+        list(scan_promoters(path, contigs, window=13, stride=1, upstream=9, predict=toy))
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
@@ -156,17 +163,16 @@ def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[SignalSpan]:
-    options = {"upstream": 4, "downstream": 2, "stride": 2, **options}
-    return list(signal_spans(rows, lengths, **options))
+    return list(signal_spans(rows, lengths, **{"stride": 2, **options}))
 
 
 def test_signal_lies_where_the_model_expects_the_tss() -> None:
     # Windows 0-6 and 4-10: the TSS base is start + 4 on "+" (4, 8) and start + 1 on "-" (1, 5).
     rows = [
-        ScoredWindow("c", 0, 6, "+", 0.1, ""),
-        ScoredWindow("c", 0, 6, "-", 0.2, ""),
-        ScoredWindow("c", 4, 10, "+", 0.3, ""),
-        ScoredWindow("c", 4, 10, "-", None, "n_fraction=1"),
+        ScoredWindow("c", 0, 6, "+", 0.1, "", 4),
+        ScoredWindow("c", 0, 6, "-", 0.2, "", 1),
+        ScoredWindow("c", 4, 10, "+", 0.3, "", 8),
+        ScoredWindow("c", 4, 10, "-", None, "n_fraction=1", 5),
     ]
     forward = [row for row in rows if row.strand == "+"]
     assert spans(forward, {"c": 10}, stride=4, strands=("+",)) == [
@@ -180,9 +186,12 @@ def test_signal_lies_where_the_model_expects_the_tss() -> None:
     ]
 
 
-def test_signal_of_a_short_record_is_one_bin() -> None:
-    rows = scan({"c": "ACGTA"}, window=6)
-    assert spans(rows, {"c": 5}) == [SignalSpan("c", 0, 5, max(row.score or 0 for row in rows))]
+def test_signal_of_a_short_record_is_at_the_position_that_the_score_is_about() -> None:
+    # The window begins one base before the record: base 5 of it is base 4 of the record, or, on "-", base 0.
+    rows = scan({"c": "ACGTACGTAC"}, window=12, upstream=5)
+    assert [row.tss for row in rows] == [4, 5]
+    assert spans(rows[:1], {"c": 10}, strands=("+",)) == [SignalSpan("c", 3, 6, rows[0].score or 0)]
+    assert spans(scan({"c": "ACGTACGTAC"}, window=40, upstream=39), {"c": 10}) == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +204,7 @@ def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) ->
     assert [row.score is not None for row in rows] == [shown] * 2
     missing = 6 - len(sequence)
     share = (missing + sequence.count("N")) / 6
-    notes = (["short"] if missing else []) + ([] if shown else [f"n_fraction={share:.4g}"])
+    notes = ([f"padded={missing}"] if missing else []) + ([] if shown else [f"n_fraction={share:.4g}"])
     assert [row.note for row in rows] == [";".join(notes)] * 2
     if shown:
         assert rows == scan({"c": sequence}, max_n=0.3)
@@ -208,8 +217,8 @@ def test_signal_is_a_function_that_covers_every_tss_position(
 ) -> None:
     lengths = {name: len(sequence) for name, sequence in records.items()}
     upstream, downstream, stride = (options[name] for name in ("upstream", "downstream", "stride"))
-    rows = scan(records, window=upstream + downstream, stride=stride, max_n=0.3)
-    both = spans(rows, lengths, **options)
+    rows = scan(records, window=upstream + downstream, upstream=upstream, stride=stride, max_n=0.3)
+    both = spans(rows, lengths, stride=stride)
     values: dict[tuple[str, int], float] = {}
     last = ("", 0)
     for piece in both:
@@ -220,7 +229,9 @@ def test_signal_is_a_function_that_covers_every_tss_position(
     single = {
         strand: {
             (piece.contig, base): piece.score
-            for piece in spans([r for r in rows if r.strand == strand], lengths, strands=(strand,), **options)
+            for piece in spans(
+                [r for r in rows if r.strand == strand], lengths, strands=(strand,), stride=stride
+            )
             for base in range(piece.start, piece.end)
         }
         for strand in "+-"
@@ -243,8 +254,8 @@ def test_signal_of_the_reverse_complement_is_mirrored(sequence: str, options: di
     upstream, downstream, stride = (options[name] for name in ("upstream", "downstream", "stride"))
 
     def track(text: str) -> dict[int, float]:
-        rows = scan({"c": text}, window=upstream + downstream, stride=stride)
-        pieces = spans(rows, {"c": length}, **options)
+        rows = scan({"c": text}, window=upstream + downstream, upstream=upstream, stride=stride)
+        pieces = spans(rows, {"c": length}, stride=stride)
         return {base: piece.score for piece in pieces for base in range(piece.start, piece.end)}
 
     mirrored = track(reverse_complement(sequence))
@@ -252,41 +263,41 @@ def test_signal_of_the_reverse_complement_is_mirrored(sequence: str, options: di
 
 
 ROWS = [
-    ScoredWindow("c", 0, 6, "+", 0.25, ""),
-    ScoredWindow("c", 0, 6, "-", 0.9999996, ""),
-    ScoredWindow("c", 2, 8, "+", None, "n_fraction=0.5"),
-    ScoredWindow("c", 2, 8, "-", None, "n_fraction=0.5"),
-    ScoredWindow("d", 0, 3, "+", 0.5, "short"),
-    ScoredWindow("d", 0, 3, "-", 0.0, "short"),
+    ScoredWindow("c", 0, 6, "+", 0.25, "", 4),
+    ScoredWindow("c", 0, 6, "-", 0.9999996, "", 1),
+    ScoredWindow("c", 2, 8, "+", None, "n_fraction=0.5", 6),
+    ScoredWindow("c", 2, 8, "-", None, "n_fraction=0.5", 3),
+    ScoredWindow("d", 0, 3, "+", 0.5, "padded=3", 2),
+    ScoredWindow("d", 0, 3, "-", 0.0, "padded=3", None),
 ]
 INFO = OutputHeader(
     {"bigbird-dna": "1", "model": "ab"},
     {"c": 8, "d": 3},
-    extra={"sizes": [4, 2, 2], "strands": ["+", "-"], "places": None},
+    extra={"stride": 2, "strands": ["+", "-"], "places": None},
 )
 HEAD = "## bigbird-dna 1\n## model ab\n"
 
 
 # "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
-SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
+SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 1, 3, 0.5)]
 TEXTS = {
     "tsv": (
-        "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
-        "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\n"
-        "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\n"
-        "c\t2\t8\tc:2-8(+)\tNA\t+\tn_fraction=0.5\n"
-        "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\n"
-        "d\t0\t3\td:0-3(+)\t0.500000\t+\tshort\n"
-        "d\t0\t3\td:0-3(-)\t0.000000\t-\tshort\n"
+        "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
+        "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\t4\n"
+        "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\t1\n"
+        "c\t2\t8\tc:2-8(+)\tNA\t+\tn_fraction=0.5\t6\n"
+        "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\t3\n"
+        "d\t0\t3\td:0-3(+)\t0.500000\t+\tpadded=3\t2\n"
+        "d\t0\t3\td:0-3(-)\t0.000000\t-\tpadded=3\tNA\n"
     ),
     "bed": (
-        "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\n"
-        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.\n"
-        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.\n"
-        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5\n"
-        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5\n"
-        "d\t0\t3\td:0-3(+)\t500\t+\t0.500000\tshort\n"
-        "d\t0\t3\td:0-3(-)\t0\t-\t0.000000\tshort\n"
+        "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\ttss\n"
+        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.\t4\n"
+        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.\t1\n"
+        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5\t6\n"
+        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5\t3\n"
+        "d\t0\t3\td:0-3(+)\t500\t+\t0.500000\tpadded=3\t2\n"
+        "d\t0\t3\td:0-3(-)\t0\t-\t0.000000\tpadded=3\tNA\n"
     ),
     "bedgraph": "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL),
 }
@@ -316,10 +327,11 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored.num_row_groups == 2
     assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
     table = stored.read().to_pylist()
-    assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note"]
-    for (contig, start, end, strand, score, note), found in zip(ROWS, table, strict=True):
+    assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note", "tss"]
+    for (contig, start, end, strand, score, note, tss), found in zip(ROWS, table, strict=True):
         name = f"{contig}:{start}-{end}({strand})"
-        assert [*found.values()] == [contig, start, end, name, pytest.approx(score), strand, note or None]
+        cells = [contig, start, end, name, pytest.approx(score), strand, note or None, tss]
+        assert [*found.values()] == cells
 
 
 # Disks with little room

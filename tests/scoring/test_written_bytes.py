@@ -122,6 +122,7 @@ def scorer(
     return Scorer(request.param, tmp_path, output, monkeypatch)
 
 
+HEADS = ("#", "contig\t")
 FORMATS = {
     "score_promoters": ("tsv", "bed", "bedgraph"),
     "predict_tracks": ("tsv", "bed"),
@@ -136,7 +137,7 @@ def test_rows_go_out_before_the_next_prediction(
         seen: list[int] = []
 
         def look(_: int, seen: list[int] = seen) -> None:
-            rows = [text for text in output.lines if not text.startswith("#")]
+            rows = [text for text in output.lines if not text.startswith(HEADS)]
             assert output.getvalue().endswith(b"\n"), "whole lines only"
             assert list(scratch.iterdir()) == [], "nothing is put aside"
             seen.append(len(rows))
@@ -166,7 +167,7 @@ def test_what_was_written_stays_after_an_error(scorer: Scorer, output: Output, t
         scorer()
     part = output.getvalue()
     assert whole.startswith(part) and part.endswith(b"\n")
-    assert sum(not text.startswith("#") for text in output.lines) > 2
+    assert sum(not text.startswith(HEADS) for text in output.lines) > 2
     output.truncate(0), output.seek(0)
     scorer.predict.calls = 0
     (tmp_path / "old").write_text("former")
@@ -182,7 +183,7 @@ def test_an_error_before_the_first_result_leaves_nothing(scorer: Scorer, output:
     scorer.predict.before = fail
     with fails(DataError):
         scorer()
-    assert all(text.startswith("#") for text in output.lines)
+    assert all(text.startswith(HEADS) for text in output.lines)
     scorer.input.write_text(scorer.input.read_text()[:2] + "\n")
     output.truncate(0), output.seek(0)
     with pytest.raises(DataError):

@@ -443,9 +443,7 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
     assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
-    assert re.search(
-        r"evaluate scan --scores model=\S+/scores/promoters.tsv --promoters \S+ --upstream", text
-    )
+    assert re.search(r"evaluate scan --scores model=\S+/scores/promoters.tsv --promoters \S+ -o", text)
     assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
 
 

@@ -127,12 +127,11 @@ if HAS_TSS:
         resources:
             **job(8000, 60),
         params:
-            upstream=CONFIG.promoters.windows.upstream,
             directory=subpath(output.table, parent=True),
             version=VERSION,
         shell:
             "bigbird-dna evaluate scan --scores model={input.scores:q} --promoters {input.promoters:q}"
-            " --upstream {params.upstream:q} -o {params.directory:q} > {log:q} 2>&1"
+            " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_nearest_bins:

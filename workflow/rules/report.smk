@@ -88,12 +88,11 @@ rule report_plot_scores:
     resources:
         **job(4000, 15),
     params:
-        upstream=CONFIG.promoters.windows.upstream,
         annotation=given("annotation"),
         version=VERSION,
     shell:
         "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
-        " --upstream {params.upstream:q} {params.annotation:q} -o {output:q} > {log:q} 2>&1"
+        " {params.annotation:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule report_plot_attention:
