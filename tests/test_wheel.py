@@ -73,8 +73,8 @@ def scores(package: Path, place: Path, path: str) -> tuple[Scores, list[str]]:
         capture_output=True,
         text=True,
     )
-    rows = [row.split("\t") for row in output.read_text().splitlines() if not row.startswith("#")]
-    return np.array([float(row[4]) for row in rows]), done.stdout.split()
+    rows = [row.split("\t") for row in output.read_text().splitlines() if not row.startswith("##")]
+    return np.array([float(row[4]) for row in rows[1:]]), done.stdout.split()
 
 
 def installed(wheel: Path, target: Path) -> Path:

@@ -101,8 +101,9 @@ def read_score_track(
 ) -> ScoreTrack:
     """Read the scores of a contig (None: the first) at TSS positions in `[start, end)`, 0-based, as points.
 
-    By default, the range extends from the first base of a scored window to the end of the last window.
-    `DataError`: the file is not such a table, or has no such contig or no score in the range.
+    Rows without a TSS, as of records that are too short, are no points. By default, the range extends from
+    the first base of a scored window to the end of the last window. `DataError`: the file is not such a
+    table, or has no such contig or no score in the range.
     """
     inside: list[ScoredRow] = []
     contigs = set()
@@ -110,7 +111,8 @@ def read_score_track(
     for row in scored_windows(path):
         contig = row.contig if contig is None else contig
         contigs.add(row.contig)
-        if row.contig == contig and row.tss is not None and low <= row.tss < high:
+        first, last = (row.start, row.end - 1) if row.tss is None else (row.tss, row.tss)
+        if row.contig == contig and low <= first and last < high:
             inside.append(row)
     if contig is None:
         raise DataError(f"{path}: contains no scored window")
@@ -123,7 +125,8 @@ def read_score_track(
     end = max(row.end for row in inside) if end is None else end
     strands = {}
     for strand in "+-":
-        points = sorted((row.tss, row.score) for row in inside if row.strand == strand)
+        own = (row for row in inside if row.strand == strand and row.tss is not None)
+        points = sorted((row.tss, row.score) for row in own)
         if points:
             positions, scores = np.array(points, dtype=np.float64).T
             strands[strand] = (positions, scores)

@@ -162,7 +162,7 @@ def test_the_final_sequences_have_the_scores_of_the_scoring_command(
             run("score-promoters", home / "promoter", place, "--strand", "+", "-o", tmp_path / "x.tsv").code
             == 0
         )
-        found = pd.read_csv(tmp_path / "x.tsv", sep="\t", comment="#", header=None)[4]
+        found = pd.read_csv(tmp_path / "x.tsv", sep="\t", comment="#")["score"]
         np.testing.assert_allclose(found, table[name], atol=1e-5)
     assert [*stream_sequences(out / "designs.fa")] == [*stream_sequences(out / "windows.fa")]
     assert (out / "designs.svg").read_text().startswith("<?xml")
@@ -216,5 +216,5 @@ def test_what_cannot_be_designed_is_refused_and_nothing_written(home: Path, tmp_
         (2, home / "chromatin", part),
         (1, home / "pretrained", part),
     ):
-        refused(run("design", *words, "-o", tmp_path / "out"), code)
+        refused(run("design", *words, "-o", tmp_path / "out"), code, after_log=True)
         assert not (tmp_path / "out").exists()

@@ -130,5 +130,5 @@ def test_names_are_names(home: Path, world: World, run: Run) -> None:
     assert all(letter.isprintable() or letter == "\n" for letter in missing.err)
     table = (home / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
     assert [line for line in table if line.startswith("## command")]
-    assert all(len(line.split("\t")) == 7 for line in table if not line.startswith("##"))
+    assert all(len(line.split("\t")) == 8 for line in table if not line.startswith("##"))
     assert not list(Path.cwd().rglob("PWNED"))

@@ -28,7 +28,7 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
-from tests.cli.command import Run
+from tests.cli.command import Run, table
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.toys import cases, random_dna, written
@@ -177,10 +177,7 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     words = ("score-promoters", PROMOTERS, fasta, "--stride", 200, "--device", "cpu")
     raw, held = (run(*words, *more) for more in ((), ("--calibrated", "--prior", 0.1)))
     assert (raw.code, held.code) == (0, 0)
-    before, after = (
-        [float(line.split("\t")[4]) for line in one.out.splitlines() if not line.startswith("#")]
-        for one in (raw, held)
-    )
+    before, after = ([float(row["score"]) for row in table(one.out)] for one in (raw, held))
     assert len(before) == len(after) and before != after
     assert np.array_equal(np.argsort(before), np.argsort(after))
 
