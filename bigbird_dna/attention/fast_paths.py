@@ -1,23 +1,25 @@
 """When a fast path may take the place of a module's call, or of torch's own operations.
 
 Fast paths read a module's weights, or the memory of tensors. What a user puts around a module (adapters of
-PEFT, hooks, parametrizations), and derivatives other than a first backward pass, exist only in the call and
-in torch's operations.
+PEFT, hooks), and derivatives other than a first backward pass, exist only in the call and in torch's
+operations.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
 from torch.nn.modules import module as modules
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 
 def is_plain(module: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Whether a call of `module` computes what its class does, from its own weight, and nothing else.
+    """Whether a call of `module` computes what its class does, from its attribute `weight`, and nothing else.
 
-    Its class must be one of `kinds`: a subclass, as of a parametrized module, may compute something else.
+    Its class must be one of `kinds`: a subclass may compute something else. The `weight` of a parametrized
+    module is the result of its parametrization.
     """
     return (
-        type(module) in kinds
+        (type(module) in kinds or type_before_parametrizations(module) in kinds)
         and type(module._parameters.get("weight")) in (nn.Parameter, Tensor, type(None))
         and "forward" not in module.__dict__
         and not module._forward_hooks

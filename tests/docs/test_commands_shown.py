@@ -227,9 +227,12 @@ def test_each_example_prints_what_is_shown() -> None:
         assert printed(code) == shown
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PEFT, as the next
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_the_python_of_exchange_runs(toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block after the commands above it."""
     modules = pytest.importorskip("transformers.dynamic_module_utils", reason="transformers is not installed")
+    pytest.importorskip("peft")
     monkeypatch.setattr(modules, "HF_MODULES_CACHE", str(toy_home / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(toy_home)
