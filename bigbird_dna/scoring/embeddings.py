@@ -152,7 +152,7 @@ def _write_parquet(path: Destination, rows: Iterable[EmbeddedSequence], header: 
 
 def _write_vectors(
     path: Path, rows: Iterable[EmbeddedSequence], header: OutputHeader
-) -> dict[str, Sequence[Any]]:
+) -> dict[str, list[Any]]:
     """Write the vectors as `.npy`, and return the columns that describe them, which stay in memory."""
     columns = {name: list[Any]() for name in (*_first(header), "note")}
     with path.open("wb") as stream:
