@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
@@ -19,11 +20,11 @@ from bigbird_dna.errors import UsageError, check_fraction
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
+from bigbird_dna.model.batching import truncated
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
-from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.scoring.formats import (
     SEQUENCE_FORMATS,
     OutputHeader,
@@ -36,20 +37,24 @@ from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, open_sou
 
 _FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
 _GROUP_VALUES = 1 << 16  # per row group of Parquet, whose rows are in memory
-OTHER_LENGTH, TOO_MANY_N = "other_length", "too_many_n"
+OTHER_LENGTH, TOO_MANY_N, TRUNCATED = "other_length", "too_many_n", "truncated"
 
 # Axes: N sequences, T outputs.
 
 
 class SequenceCounts(NamedTuple):
-    """Number of sequences read, and of those that were not scored."""
+    """Number of sequences read, of those that were not scored, and of those too long for the network."""
 
     sequences: int
     not_scored: int
+    truncated: int
 
 
 class ScoredSequence(NamedTuple):
-    """The predictions (T,) of a sequence; None if it was not scored, for the reason in `note`."""
+    """The predictions (T,) of a sequence; None if it was not scored, for the reason in `note`.
+
+    A sequence with the note `TRUNCATED` was scored.
+    """
 
     name: str
     values: NDArray[np.float32] | None
@@ -76,7 +81,9 @@ def score_sequences(
     Parameters
     ----------
     model
-        A model of labeled sequences, or its directory.
+        A model of labeled sequences, or its directory. Of a sequence with more tokens than its `max_length`
+        allows, the network reads the central ones (regressions of an ensemble read all), with the note
+        `truncated`.
     sequences
         FASTA, or a table (CSV, TSV, Parquet) with the sequences in `sequence_column` and optional names in
         the column `name`; each also .gz. "-": FASTA from standard input. Lower case is accepted; IUPAC codes
@@ -102,7 +109,7 @@ def score_sequences(
     """
     scorer = SequenceScorer(model, sequences, max_n, False, sequence_column, pad)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
-    return SequenceCounts(counts["sequences"], counts["not scored"])
+    return SequenceCounts(counts["sequences"], counts["not scored"], counts[TRUNCATED])
 
 
 def _first(header: OutputHeader) -> dict[str, type]:
@@ -176,7 +183,7 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
                 if numbers is not None:
                     given = islice(given, numbers.start, numbers.stop)
                 total = count if numbers is None else len(numbers)
-                return progress(self._scored(given, predict, settings), "scoring", total, "sequences")
+                return progress(self._scored(given, predict, model), "scoring", total, "sequences")
 
             options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
             if self.sequence_column != COLUMNS.sequence:
@@ -189,10 +196,10 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             yield Job(header, partial(self.content, model, path), lambda: count or 0, rows)
 
     def _scored(
-        self, given: Iterator[tuple[str, str]], predict: Predictor, settings: SequenceSettings
+        self, given: Iterator[tuple[str, str]], predict: Predictor, model: LoadedSequenceModel
     ) -> Iterator[ScoredSequence]:
         """Yield the rows of named sequences, predicted in batches."""
-        length = settings.length
+        length = model.settings.length
         for batch in growing_batches(given, lambda one: len(one[1]), _FIRST_BATCH, _BATCH_BASES):
             texts = [text for _, text in batch]
             cut = texts if length is None else fit_windows(GivenSequences(texts, texts, None), length, True)
@@ -200,9 +207,15 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             scored = [own for own, note in zip(cut, notes, strict=True) if not note]
             if length is not None:
                 scored = [filled(own, length) for own in scored]
-            found = iter(predict(scored) if scored else ())
+            found = iter(zip(predict(scored), self._cut(scored, model), strict=True) if scored else ())
             for (name, _), note in zip(batch, notes, strict=True):
-                yield ScoredSequence(name, None if note else next(found), note)
+                yield ScoredSequence(name, None, note) if note else ScoredSequence(name, *next(found))
+
+    @staticmethod
+    def _cut(texts: list[str], model: LoadedSequenceModel) -> list[str]:
+        """Return the notes of sequences that are scored."""
+        cut = truncated(model.tokenizer, texts, model.config.max_length, torch.get_num_threads())
+        return [TRUNCATED if one else "" for one in cut.tolist()]
 
     def _note(self, text: str, cut: str, length: int | None) -> str:
         """Return why a sequence is not scored; `cut` is its central part, if it is too long."""
@@ -213,6 +226,7 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
     def count(self, row: ScoredSequence, counts: Counter[str]) -> None:
         counts["sequences"] += 1
         counts["not scored"] += row.values is None
+        counts[TRUNCATED] += row.note == TRUNCATED
 
     @staticmethod
     def lines(row: ScoredSequence) -> Iterable[str]:
