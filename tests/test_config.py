@@ -21,6 +21,7 @@ from bigbird_dna.config import (
     PretrainingConfig,
     RunPaths,
     Section,
+    TrainingConfig,
     complete,
     load_config,
     parse_config,
@@ -361,20 +362,25 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
 
 def test_what_decides_weights() -> None:
     """A training goes on from its checkpoint only if these are the same."""
-    aside = {
-        kind: set(kind().model_dump()) - set(kind().deciding())
-        for kind in (PretrainingConfig, ChromatinTrainingConfig, ClassifierConfig, EncoderConfig)
-    }
-    all_trainings = {
-        *("evaluate_every", "checkpoint_minutes", "grad_accumulation", "precision"),
-        *("allow_slow_attention", "torch_compile"),
-    }
-    assert aside == {
-        PretrainingConfig: {*all_trainings, "evaluation_sequences", "further_tokens", "ngram_order"},
-        ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
-        ClassifierConfig: {"views"},
-        EncoderConfig: {"attention_backend", "gradient_checkpointing"},
-    }
+
+    def aside(section: PretrainingConfig | ChromatinTrainingConfig | ClassifierConfig | EncoderConfig):
+        return set(section.model_dump()) - set(section.deciding())
+
+    computing = {"checkpoint_minutes", "grad_accumulation", "precision", "allow_slow_attention"}
+    computing |= {"torch_compile"}
+    pretraining, measured = computing | {"further_tokens", "ngram_order"}, {"evaluate_every"}
+    assert aside(PretrainingConfig(keep="best")) == pretraining
+    assert aside(PretrainingConfig(keep="last")) == pretraining | measured | {"evaluation_sequences"}
+    assert aside(ChromatinTrainingConfig(keep="best")) == computing
+    assert aside(ChromatinTrainingConfig(keep="last")) == computing | measured | {"evaluation_bins"}
+    assert aside(ClassifierConfig()) == {"views"}
+    assert aside(EncoderConfig()) == {"attention_backend", "gradient_checkpointing"}
+
+
+def test_evaluations_are_twenty_unless_set() -> None:
+    assert TrainingConfig(steps=600).evaluation_steps == 30
+    assert TrainingConfig(steps=7).evaluation_steps == 1
+    assert TrainingConfig(steps=600, evaluate_every=250).evaluation_steps == 250
 
 
 def test_names_of_a_run_s_files() -> None:

@@ -28,7 +28,6 @@ from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import WindowDraws
 from bigbird_dna.training.loop import Batch, Objective
@@ -170,10 +169,6 @@ class NetworkBaseline(Training[OneHotNetwork]):
     @property
     def config(self) -> TrainingConfig:
         return self.settings.training
-
-    @property
-    def keep(self) -> Keep:
-        return self.settings.training.keep
 
     def identity(self) -> dict[str, Any]:
         shape = {"length": self.learned.length, "labels": self.learned.shape[1]}

@@ -116,7 +116,11 @@ def call_promoters(
 
 def _scored(counts: "SequenceCounts", _: dict[str, Any]) -> Iterator[str]:
     text = f"{counts.sequences:,} sequences"
-    yield f"{text}; {counts.not_scored:,} not scored" if counts.not_scored else text
+    if counts.not_scored:
+        text += f"; {counts.not_scored:,} not scored"
+    if counts.truncated:
+        text += f"; {counts.truncated:,} too long for the network, which has read their central tokens"
+    yield text
 
 
 @runs("scoring.sequences.score_sequences", report=_scored, also=opt.scoring(32, "calibrated", "prior"))
@@ -139,7 +143,8 @@ def score_sequences(
 
     Table columns: #name, for several classes the most probable class, note, and then the score (probability)
     of a binary label, or one column per class or label. A sequence that cannot be scored has NA, and a note
-    with the reason: other_length, too_many_n, empty, or invalid_letter (not DNA).
+    with the reason: other_length, too_many_n, empty, or invalid_letter (not DNA). The note truncated means
+    that a sequence has more tokens than the model's maximum: the network has read the central ones.
 
     Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv
     """

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from bigbird_dna.config.sequences import SequenceTrainingConfig as SequenceTrainingConfig
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import FinetuningConfig as FinetuningConfig
+    from bigbird_dna.config.training import KeepingConfig as KeepingConfig
     from bigbird_dna.config.training import LoraConfig as LoraConfig
     from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
     from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig

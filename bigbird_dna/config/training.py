@@ -47,13 +47,18 @@ class TrainingConfig(Section):
     torch_compile: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "compile the operations of a layer except attention; for GPUs, takes a minute at the start"
     )
-    evaluate_every: Annotated[int, MONITORING] = field(
-        250, "steps between evaluations on held-out data", ge=1
+    evaluate_every: Annotated[int | None, MONITORING] = field(
+        None, "steps between evaluations on held-out data; none: a twentieth of the steps", ge=1
     )
     checkpoint_minutes: Annotated[float, MONITORING] = field(
         10.0, "minutes between checkpoints, from which an interrupted run resumes; 0: after every step", ge=0
     )
     seed: int = field(1, "random seed of weights, examples and order", ge=0, lt=2**32)
+
+    @property
+    def evaluation_steps(self) -> int:
+        """Number of steps between evaluations on held-out data."""
+        return self.evaluate_every or max(1, self.steps // 20)
 
     @property
     def steps_hold(self) -> bool:
@@ -62,6 +67,26 @@ class TrainingConfig(Section):
 
     def check_steps(self) -> None:
         """`ValueError` for keys that are inconsistent with the number of steps."""
+
+
+class KeepingConfig(TrainingConfig):
+    """Which weights of a training are kept, by held-out data."""
+
+    keep: Literal["last", "best"] = field(
+        "best",
+        "weights to keep: best: of the evaluation with the lowest held-out loss; last: of the last step",
+    )
+    patience: int | None = field(
+        None,
+        "with keep best: number of evaluations in a row with a held-out loss at least 10 % above the lowest, "
+        "after which training ends; none: no early end",
+        ge=1,
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """Return also what is measured, and when, if that decides which weights are kept."""
+        measured = {"evaluate_every", "evaluation_bins", "evaluation_sequences"}
+        return super().deciding() | self.model_dump(include=measured if self.keep == "best" else set())
 
 
 class ShorterConfig(Section):
@@ -77,7 +102,7 @@ def check_curriculum(stages: Sequence[ShorterConfig], steps: int) -> None:
         raise ValueError(f"length_curriculum has {taken} steps; it must have fewer than steps {steps}")
 
 
-class PretrainingConfig(TrainingConfig):
+class PretrainingConfig(KeepingConfig):
     """Masked language modeling, with or without next-sentence prediction (App. F.1).
 
     With `encoder.causal`, next-token prediction on inputs of the same form.
@@ -172,27 +197,19 @@ class LoraConfig(Section):
         yield from self._repeats("matrices")
 
 
-class FinetuningConfig(TrainingConfig):
+class FinetuningConfig(KeepingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
     adapt: Literal["full", "frozen", "lora"] = field(
         "full", "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)"
     )
     lora: LoraConfig = LoraConfig()
-    keep: Literal["last", "best"] = field(
-        "last", "weights to keep: last: of the last step; best: of the evaluation with the lowest loss"
-    )
     train_fraction: float = field(
         1.0,
         "fraction of the training examples to use, sampled by seed; below 1 for learning curves",
         gt=0,
         le=1,
     )
-
-    def deciding(self) -> dict[str, Any]:
-        """Return also what is measured, and when, if that decides which weights are kept."""
-        measured = {"evaluate_every", "evaluation_bins"} if self.keep == "best" else set[str]()
-        return super().deciding() | self.model_dump(include=measured)
 
 
 class CalibrationConfig(Section):

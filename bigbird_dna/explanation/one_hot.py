@@ -152,7 +152,7 @@ class OneHotModel(nn.Module):
         turned = [(0, 0)] * len(texts)
         found = added_logits(
             member,
-            promoter_rows(tokenizer, texts, turned, model.settings, positions),
+            promoter_rows(tokenizer, texts, turned, model.settings, None),  # regressions read all of it
             tokenizer.pad_id,
             torch.device("cpu"),
         )

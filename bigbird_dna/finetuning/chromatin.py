@@ -14,30 +14,48 @@ from torch import Tensor, nn
 
 from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
 from bigbird_dna.config import ChromatinConfig, stage_values
-from bigbird_dna.data.chromatin import checked_window, sample, training_bins
+from bigbird_dna.console import log
+from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
-from bigbird_dna.finetuning.evaluation import BASELINE_BINS, baseline_log_odds, fit_baseline
+from bigbird_dna.finetuning.evaluation import (
+    BASELINE_BINS,
+    baseline_log_odds,
+    fit_baseline,
+    predict_bins,
+    without_nan,
+)
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import exchanged
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, middle_bins, pad, whole_bins
-from bigbird_dna.model.chromatin import row_logits, share_windows
+from bigbird_dna.model.batching import (
+    bin_rows,
+    bins_shown,
+    centered_bins,
+    middle_bins,
+    pad,
+    truncated,
+    whole_bins,
+)
+from bigbird_dna.model.chromatin import LoadedChromatinModel, row_logits, share_windows
+from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import TrainingResult
+from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
 
 # Axes: N windows, K bins per window, T tracks.
 
 VALIDATION_BINS = 1000  # maximum number to which the members' weights are fitted
+SAMPLED_WINDOWS = 200  # whose tokens are counted
 
 
 class BinDraws:
@@ -205,7 +223,7 @@ def config_for(config: ChromatinConfig, window: int, member: int = 0) -> Chromat
 
 
 @dataclass(eq=False)
-class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
+class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
     """Training of a chromatin model on bins, and its ensemble with k-mer regressions.
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
@@ -278,12 +296,27 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
             )
         return found
 
+    @cached_property
+    def truncated(self) -> dict[str, int]:
+        """Of a sample of training windows, how many have more tokens than the network reads."""
+        rows = sample(self.learned, SAMPLED_WINDOWS, (self.config.seed, 10))
+        texts = BinWindows(self.bins, self.reference, self.window, rows).sequences(np.arange(len(rows)))
+        cut = truncated(self.tokenizer, texts, self.encoder.max_length)
+        return {"sampled": len(rows), "truncated": int(cut.sum())}
+
     def check(self) -> None:
         super().check()
         if not len(self.bins.rows("valid")):
             raise DataError(f"{self.data}: no bin is in split 'valid'")
         if self.kmers:
             self.baseline  # noqa: B018 - an error before the training
+        if count := self.truncated["truncated"]:
+            positions = self.encoder.max_length
+            log(
+                f"warning: {count:,} of {self.truncated['sampled']:,} sampled windows of {self.window:,} bp "
+                f"have more tokens than encoder.max_length {positions:,} allows: the network reads the "
+                f"central {positions - 2:,}, and predicts bins beyond these from the nearest tokens"
+            )
 
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:
@@ -335,8 +368,9 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
         counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
         return f"{counts}, windows of {self.window:,} bp"
 
-    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[dict[str, float], Members | None]:
-        """Return metrics for validation bins, and the ensemble's weights if the model is one."""
+    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[dict[str, Any], Members | None]:
+        """Return metrics for validation bins as the model predicts them, on both strands, and the ensemble's
+        weights if the model is one."""
         objective, network, world = trained.objective, trained.network, trained.world
         assert isinstance(objective, ChromatinObjective) and isinstance(network, ChromatinEnsemble)
         members = None
@@ -344,17 +378,39 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
             # A single process fits them: it takes minutes, and the others would compute the same.
             members = world.first(lambda: objective.add_member(network, self.baseline))
             world.overwrite(network.state_dict().values())
-        return {**objective.evaluate(network), "bins": len(objective.held_out)}, members
+        rows, model = objective.held_out, self.model(trained)
+        both = members is not None
+
+        def predict(some: Sequence[int]) -> npt.NDArray[np.float32]:
+            return self._predict(model, np.array(some, np.intp), world, networks=both)
+
+        found = world.divide(rows.tolist(), predict)
+        labels, shipped = self.bins.labels.rows(rows), found[:, : len(self.bins.tracks)]
+        if members is not None and world.is_first:
+            _, words = baseline_log_odds(self.baseline, self.bins, self.reference, rows)
+            alone = {NETWORK: found[:, shipped.shape[1] :], KMERS: words}
+            members = members.measured(alone, shipped, labels, "multilabel")
+        metrics = without_nan(objective.losses.prediction_metrics(shipped, labels))
+        return {**metrics, "bins": len(rows)}, members
+
+    def _predict(
+        self, model: LoadedModel, rows: npt.NDArray[np.intp], world: World, networks: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """Return probabilities of bins as `evaluate test-bins` computes them."""
+        assert isinstance(model, LoadedChromatinModel)
+        options: Any = {"networks": networks, "device": world.device.type}
+        fraction = self.section.evaluation.center_fraction
+        return predict_bins([model], self.bins, self.reference, rows, center_fraction=fraction, **options)
 
     def write(
         self,
         directory: Path,
         trained: TrainingResult[nn.Module],
-        measured: tuple[dict[str, float], Members | None],
+        measured: tuple[dict[str, Any], Members | None],
     ) -> dict[str, Any]:
         valid, members = measured
         training = {**trained.effort, "examples": len(self.learned)}
-        metrics: dict[str, Any] = {"valid": valid, "training": training}
+        metrics: dict[str, Any] = {"valid": valid, "training": training, "truncated": self.truncated}
         if members is not None:
             metrics["ensemble"] = members.stored()
         provenance = {
@@ -368,4 +424,8 @@ class ChromatinTask(GenomeTask[tuple[dict[str, float], Members | None]]):
         data = self.section.data
         profile = self.profile(valid_regions=data.valid_regions, test_regions=data.test_regions)
         self.write_model(directory, trained, provenance, metrics, profile=profile)
+        assert isinstance(trained.objective, ChromatinObjective)
+        rows = trained.objective.held_out[:CHECKED]
+        saved, measured_model = load_chromatin_model(directory), self.model(trained)
+        check_saved(*(self._predict(one, rows, trained.world) for one in (saved, measured_model)))
         return metrics

@@ -34,7 +34,7 @@ Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 @dataclass(frozen=True)
 class Members:
     """Weights of the members' log-odds by name, the intercept of their weighted sum, and the metric of each
-    member and the ensemble (`label_metric`: AUROC or correlation) for the rows the weights were fitted to."""
+    member and the ensemble (`label_metric`: AUROC or correlation) for validation rows."""
 
     weights: Mapping[str, float]
     intercept: float = 0.0
@@ -52,14 +52,19 @@ class Members:
         stored = {name: without_nan(dict(value)) for name, value in metrics.items() if value}
         return {"weights": dict(self.weights), "intercept": self.intercept, **stored}
 
-    def measured(self, logits: Mapping[str, Floats], labels: Labels, kind: LabelKind) -> Self:
-        """Return these weights with the metric for log-odds and labels (N, T); also log them."""
-        both = np.sum([weight * logits[name] for name, weight in self.weights.items()], axis=0)
-        found = {name: label_metric(kind, one, labels) for name, one in {**logits, ENSEMBLE: both}.items()}
+    def measured(
+        self, members: Mapping[str, Floats], ensemble: Floats, labels: Labels, kind: LabelKind
+    ) -> Self:
+        """Return these weights with metrics of the members' outputs and of the finished model's (N, T).
+
+        The latter are what the model predicts, not the weighted sum of the former. Also logs them.
+        """
+        outputs = {**members, ENSEMBLE: ensemble}
+        found = {name: label_metric(kind, one, labels) for name, one in outputs.items()}
         shown = {name: "not defined" if value != value else f"{value:.4f}" for name, value in found.items()}
         terms = (f"{weight:.3f} × {name} ({shown[name]})" for name, weight in self.weights.items())
         what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
-        log(f"{what}: {' + '.join(terms)} ({shown[ENSEMBLE]} together)")
+        log(f"validation, {what}: {' + '.join(terms)} ({shown[ENSEMBLE]} together)")
         if kind == "regression":
             return replace(self, valid_pearson=found)
         return replace(self, valid_auroc=found)
@@ -102,8 +107,8 @@ def fit_members(
     bounds = [(0.0, None)] * len(logits) + [(None, None)]
     *weights, intercept = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds).x.tolist()
     if any(weights):
-        members = Members(dict(zip(logits, weights, strict=True)), intercept)
-    return members.measured(logits, labels, kind)
+        return Members(dict(zip(logits, weights, strict=True)), intercept)
+    return members
 
 
 def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> Floats:
@@ -156,9 +161,10 @@ def add_members(ensemble: EnsembleSum, fitted: Mapping[str, Regression], members
 
 def add_promoter_members(
     ensemble: EnsembleSum, learned: Labeled, valid: Labeled | None, alone: Floats, seed: int
-) -> Members:
+) -> tuple[Members, dict[str, Floats]]:
     """Fit an ensemble's regressions to the training windows of its network, and the members' weights to
-    validation windows, for which `alone` (N,) are the probabilities of the network.
+    validation windows, for which `alone` (N,) are the probabilities of the network; return the weights, and
+    the log-odds (N, 1) of each member for the validation windows.
 
     Without validation windows all weights are equal. `seed` determines the choice of the penalties.
     """
@@ -167,13 +173,13 @@ def add_promoter_members(
         fitted[POSITION] = PositionLogistic(seed).fit(learned.sequences, learned.labels[:, 0])
     if ensemble.kmers is not None:
         fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(learned.sequences, learned.labels[:, 0])
-    members = Members.equal((NETWORK, *fitted))
+    members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:
         logits = {NETWORK: log_odds(alone)[:, None]}
         logits |= {name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()}
         members = fit_members(logits, valid.labels, kind="binary")
     add_members(ensemble, fitted, members)
-    return members
+    return members, logits
 
 
 def add_track_member(

@@ -30,13 +30,15 @@ from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWi
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
 from bigbird_dna.genome.profile import TrainingProfile, training_profile
+from bigbird_dna.model.batching import truncated
+from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import GenomeTask
-from bigbird_dna.training.task import TrainingResult
+from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
 
 VALIDATION_WINDOWS = 2000
 
@@ -81,9 +83,10 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
 
     @property
     def keep(self) -> Keep:
-        """The configured weights, but those of the last step if the validation windows are of one class:
-        their loss is lowest for a network that calls every window so."""
-        return super().keep if len(self._validation_classes) > 1 else "last"
+        """The configured weights, but those of the last step for the control, which must not use true labels,
+        and if the validation windows are of one class: their loss is lowest for a network that calls every
+        window so."""
+        return "last" if self.shuffle_labels or len(self._validation_classes) < 2 else super().keep
 
     @property
     def _validation_classes(self) -> set[int]:
@@ -100,6 +103,13 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             log(
                 f"warning: split 'valid' has no {missing}: its AUROC is not defined, and the weights of the "
                 "last step are used"
+            )
+        if self.truncated:
+            positions = self.encoder.max_length
+            log(
+                f"warning: {self.truncated:,} of {len(self.sequences):,} windows have more tokens than "
+                f"encoder.max_length {positions:,} allows: the network reads the {positions - 2:,} around "
+                "the TSS (regressions read all)"
             )
 
     @cached_property
@@ -138,6 +148,11 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     @property
     def held_out(self) -> pd.DataFrame:
         return self.windows.rows[self.windows.rows["split"] != "train"]
+
+    @cached_property
+    def truncated(self) -> int:
+        """The number of windows of which the network reads only the tokens around the TSS."""
+        return int(truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum())
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksums of the windows and their source sequences."""
@@ -196,14 +211,14 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         alone = predictions["probability"]
         # The control must not use true labels.
         valid = None if self.shuffle_labels else self._windows("valid")
-        members = add_promoter_members(
-            model.network.ensemble,
-            trained.objective.windows,
-            valid,
-            alone[predictions["split"] == "valid"].to_numpy(),
-            self.config.seed,
+        rows = (predictions["split"] == "valid").to_numpy()
+        members, members_logits = add_promoter_members(
+            model.network.ensemble, trained.objective.windows, valid, alone[rows].to_numpy(), self.config.seed
         )
         predictions = held_out_predictions(self.windows, self.sequences, predict)
+        if valid is not None and rows.any():
+            shipped = predictions[["probability"]][rows].to_numpy()
+            members = members.measured(members_logits, shipped, valid.labels, "binary")
         return predictions.assign(**{NETWORK: alone}), members
 
     def write(
@@ -216,6 +231,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         predictions, members = measured
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
+        metrics["truncated"] = self.truncated
         if members is not None:
             metrics["ensemble"] = members.stored()
         calibration = fit_predictions(predictions, self.section.calibration.method)
@@ -236,6 +252,12 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
                 log("the pretraining genome may contain the held-out sequences: this cannot be checked")
                 provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(directory, trained, provenance, metrics, calibration, self.windows_profile())
+        texts = [self.sequences[row] for row in np.flatnonzero(self.windows.rows["split"] != "train")]
+        saved = load_promoter_model(directory)
+        check_saved(
+            saved.window_probabilities(texts[:CHECKED], device=trained.world.device.type),
+            predictions["probability"].to_numpy()[:CHECKED],
+        )
         return metrics
 
     def windows_profile(self) -> TrainingProfile | None:

@@ -35,18 +35,20 @@ from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_me
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
 from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
 from bigbird_dna.genome.splits import Split
+from bigbird_dna.model.batching import truncated
+from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.tokens.encode import tokenizer_of
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.checkpoints import CheckpointStore
+from bigbird_dna.training.checkpoints import CheckpointStore, Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import WindowDraws, balanced_turns
 from bigbird_dna.training.initialization import FinetuningTask, Initialization
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import TrainingResult, fit
+from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved, fit
 
 # Axes: N held-out sequences, T outputs.
 
@@ -126,6 +128,11 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         return section.model_copy(
             update={"model": section.model.model_copy(update=changes), "training": training}
         )
+
+    @property
+    def keep(self) -> Keep:
+        """A control must not use true labels."""
+        return "last" if self.permutation is not None else super().keep
 
     @property
     def _aligned(self) -> bool:
@@ -208,6 +215,23 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             ensemble_kmers=self.section.evaluation.baseline_kmer if KMERS in model.ensemble else 0,
             both_strands=self._both_strands,
         )
+
+    @cached_property
+    def truncated(self) -> dict[str, int]:
+        """The number of sequences of which the network reads the central tokens alone, by split."""
+        cut = truncated(self.tokenizer, self.sequences.sequences, self.encoder.max_length)
+        rows = {"train": self.learned, **{split: self.sequences.rows(split) for split in ("valid", "test")}}
+        return {split: int(cut[some].sum()) for split, some in rows.items()}
+
+    def check(self) -> None:
+        """Warn of sequences that are too long for the network."""
+        super().check()
+        if self.permutation is None and (count := sum(self.truncated.values())):
+            log(
+                f"warning: {count:,} sequences have more tokens than encoder.max_length "
+                f"{self.encoder.max_length:,} allows: the network reads the central "
+                f"{self.encoder.max_length - 2:,} (regressions read all)"
+            )
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksum of the sequences with labels and splits."""
@@ -314,7 +338,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             values = self.losses.standardized(torch.from_numpy(labels.values[rows[valid]])).numpy()
             members = fit_members(logits, values, 1.0 if labels.kind == "multilabel" else None, labels.kind)
         add_members(ensemble, fitted, members)
-        return {MODEL: predict(), NETWORK: found}, members
+        shipped = predict()
+        if self.permutation is None:
+            alone = {name: self.losses.predictions(one).astype(np.float32) for name, one in logits.items()}
+            alone[NETWORK] = found[valid]
+            members = members.measured(alone, shipped[valid], labels.values[rows[valid]], labels.kind)
+        return {MODEL: shipped, NETWORK: found}, members
 
     @cached_property
     def cnn_texts(self) -> list[str] | None:
@@ -364,9 +393,14 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         for predictor, values in {LABEL: sequences.labels.values[rows], **measured.predictions}.items():
             for output, column in zip(sequences.labels.outputs, values.T, strict=True):
                 columns[f"{predictor}/{output}"] = column.astype(np.float32)
-        write_predictions(directory / PREDICTIONS, pd.DataFrame(columns))
-        metrics: dict[str, Any] = {split: self._metrics(measured, split) for split in ("valid", "test")}
+        predictions = pd.DataFrame(columns)
+        write_predictions(directory / PREDICTIONS, predictions)
+        names = [*measured.predictions]
+        metrics: dict[str, Any] = {
+            split: self._metrics(predictions, names, split) for split in ("valid", "test")
+        }
         metrics["training"] = {**trained.effort, "examples": len(self.learned)}
+        metrics["truncated"] = self.truncated
         if measured.members is not None:
             metrics["ensemble"] = measured.members.stored()
         provenance = {
@@ -380,17 +414,23 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         }
         profile = sequences.profile(self.learned)
         self.write_model(directory, trained, provenance, metrics, profile=profile)
+        saved = load_sequence_model(directory)
+        check_saved(
+            saved.window_predictions(self._texts(rows[:CHECKED]), device=trained.world.device.type),
+            predictions[[f"{MODEL}/{output}" for output in sequences.labels.outputs]].to_numpy()[:CHECKED],
+        )
         for store in self.finished:
             store.remove()
         return metrics
 
-    def _metrics(self, measured: Measured, split: Split) -> dict[str, Any]:
-        """Return the number of sequences of a split, and the metric of each predictor."""
-        sequences, rows = self.sequences, self.sequences.rows("valid", "test")
-        chosen = np.isin(rows, sequences.rows(split))
-        labels = sequences.labels.values[rows[chosen]]
+    def _metrics(self, predictions: pd.DataFrame, names: Sequence[str], split: Split) -> dict[str, Any]:
+        """Return the number of sequences of a split, and the metrics of each predictor by what is written."""
+        rows = predictions[predictions["split"] == split]
+
+        def values(name: str) -> npt.NDArray[np.float32]:
+            return rows[[f"{name}/{output}" for output in self.sequences.labels.outputs]].to_numpy()
+
         found = {
-            name: without_nan(self.losses.metrics(self.losses.logits(values[chosen]), labels))
-            for name, values in measured.predictions.items()
+            name: without_nan(self.losses.prediction_metrics(values(name), values(LABEL))) for name in names
         }
-        return {"sequences": int(chosen.sum()), **found}
+        return {"sequences": len(rows), **found}

@@ -75,20 +75,19 @@ def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, 
 def placed_rows(
     tokenizer: Tokenizer,
     sequences: Sequence[str],
-    positions: int,
+    positions: int | None,
     anchor: float,
     threads: int = 1,
     phase: int = 0,
 ) -> list[tuple[Ids, int]]:
     """`window_rows`, each with the number of bp of its sequence before its first token.
 
-    `phase` as in `Tokenizer.split_batch`.
+    `positions` None: all tokens. `phase` as in `Tokenizer.split_batch`.
     """
     require_dna(tokenizer)
-    room = positions - 2
     rows = []
     for ids in tokenizer.split_batch(list(sequences), phase, threads):
-        skipped = 0
+        skipped, room = 0, len(ids) if positions is None else positions - 2
         if len(ids) > room:
             start = round((len(ids) - room) * anchor)
             skipped = int(tokenizer.piece_lengths[ids[:start]].sum())
@@ -97,6 +96,17 @@ def placed_rows(
         row[0], row[1:-1], row[-1] = tokenizer.cls_id, ids, tokenizer.sep_id
         rows.append((row, skipped))
     return rows
+
+
+def truncated(
+    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, threads: int = 1
+) -> npt.NDArray[np.bool_]:
+    """Whether each sequence has more tokens than fit into `positions`, with [CLS] and [SEP]."""
+    found = np.array([len(text) > positions - 2 for text in sequences], bool)  # a token has at least 1 bp
+    rows = np.flatnonzero(found)
+    encoded = tokenizer.encode_batch([sequences[row] for row in rows.tolist()], threads)
+    found[rows] = [len(ids) > positions - 2 for ids in encoded]
+    return found
 
 
 def run_rows(

@@ -5,7 +5,7 @@ From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -115,19 +115,29 @@ class LoadedClassifier(LoadedModel):
         device: str = "auto",
     ) -> Predictions:
         """What `finish` makes of the logits of windows in each view, (V, N, T); `logits` are those of the
-        network alone, if they are known."""
+        network alone, if they are known.
+
+        The network reads at most `max_length` tokens of a window, the regressions of an ensemble all of it.
+        """
         place = choose_device(device)
         network = self.network.to(place).eval()
         threads = torch.get_num_threads()  # of this thread
+        positions = self.config.max_length
 
-        @lru_cache(maxsize=1)  # a single view is the whole window
-        def read(view: View) -> PromoterRows:
+        def encode(view: View, positions: int | None) -> PromoterRows:
             texts = [reverse_complement(window) for window in windows] if view.turned else windows
-            positions, cuts = self.config.max_length, [view.cut] * len(texts)
+            cuts = [view.cut] * len(texts)
             return promoter_rows(self.tokenizer, texts, cuts, self.settings, positions, threads, view.phase)
 
         pad_id, ensemble, found = self.tokenizer.pad_id, network.ensemble, []
-        added = None if ensemble is None else added_logits(network, read(View()), pad_id, place)
+        whole = None if ensemble is None or not ensemble.enabled else encode(View(), None)
+        added = None if whole is None else added_logits(network, whole, pad_id, place)
+
+        def read(view: View) -> PromoterRows:
+            if whole is not None and view == View() and max(map(len, whole.ids), default=0) <= positions:
+                return whole
+            return encode(view, positions)
+
         if logits is None:
             rows_of = ahead(read, views, place)
             logits = (row_logits(network, rows, pad_id, batch_size, place) for rows in rows_of)
@@ -344,11 +354,11 @@ def promoter_rows(
     windows: Sequence[str],
     cuts: Sequence[tuple[int, int]],
     settings: ClassifierSettings,
-    positions: int,
+    positions: int | None,
     threads: int = 1,
     phase: int = 0,
 ) -> PromoterRows:
-    """Tokens of each window, after cropping `cuts` bp at the left and right end.
+    """Tokens of each window, after cropping `cuts` bp at the left and right end; at most `positions`, if any.
 
     With base positions, also the bases of the tokens, with offsets in the whole window. `phase` as in
     `Tokenizer.split_batch`.

@@ -22,7 +22,7 @@ from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complet
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import encoder_for
+from bigbird_dna.model.directory import encoder_for, load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
@@ -33,7 +33,7 @@ from bigbird_dna.tokens.store import TokenShards, TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
-from bigbird_dna.training.task import ModelTask, TrainingResult
+from bigbird_dna.training.task import ModelTask, TrainingResult, check_saved
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # tensors of a batch that are inputs of the network
 LARGEST_VOCABULARY = 4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
@@ -265,7 +265,11 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         data: dict[str, Any] = {split: store.description for split, store in self.stores.items()}
         if self.further:
             data["further"] = [store.description for store in self.further]
-        metrics = {**measured, "split": "valid", **trained.effort}
+        objective = trained.objective
+        assert isinstance(objective, PretrainingObjective)
+        # The same inputs as of `evaluate pretraining` with this number of them, and of their tokens.
+        inputs = {"inputs": len(objective.held_out.inputs), "sequence_tokens": self.config.sequence_tokens}
+        metrics = {**measured, "split": "valid", **inputs, **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,
@@ -274,8 +278,17 @@ class PretrainingTask(ModelTask[dict[str, float]]):
             **{key: value for key, value in data["train"].items() if key in ("contigs", "stretches")},
         }
         self.write_model(directory, trained, provenance, metrics)
+        self._check_saved(directory, trained, measured["bits_per_base"])
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
         return metrics
+
+    def _check_saved(self, directory: Path, trained: TrainingResult[nn.Module], bits_per_base: float) -> None:
+        """`ModelError` unless the saved model has the stored bits per base."""
+        held_out, device = trained.objective.held_out, trained.world.device  # type: ignore[attr-defined]
+        network = load_pretrained(directory).network.to(device).eval()
+        with torch.inference_mode():
+            found = held_out.bits(network, self.tokenizer, device).bits.sum() / held_out.bases.sum()
+        check_saved(found, np.float64(bits_per_base))
 
 
 def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:

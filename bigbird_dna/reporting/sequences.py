@@ -84,6 +84,7 @@ def report_model(directory: Path) -> pd.DataFrame:
         "labels": f"{settings['kind']}: {shortened(', '.join(settings['outputs']), 200)}",
         "sequences": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
         "length": "different" if length is None else f"{length:,} bp",
+        **_truncated(metrics["truncated"], counts, description["encoder"]["positions"]),
         "strands": "both" if settings.get("both_strands") else "as given",
         "initial weights": "random" if started is None else f"pretrained ({started[:12]})",
         "training": f"{training['steps']:,} steps, {training['parameters']:,} parameters",
@@ -94,6 +95,17 @@ def report_model(directory: Path) -> pd.DataFrame:
     if count := origin.get("missing_labels"):
         facts["missing labels"] = f"{count:,}, in neither loss nor metrics"
     return sequence_report(directory / PREDICTIONS, settings["kind"], directory, facts=facts)
+
+
+def _truncated(cut: Mapping[str, int], counts: Mapping[str, int], positions: int) -> dict[str, str]:
+    """Return a fact on the sequences that are too long for the network, if there are any."""
+    if not any(cut.values()):
+        return {}
+    shown = (
+        f"{one:,} of {count:,} {name}"
+        for one, (name, count) in zip(cut.values(), counts.items(), strict=True)
+    )
+    return {"truncated": f"{', '.join(shown)}: the network reads their central {positions - 2:,} tokens"}
 
 
 class _Plot(NamedTuple):

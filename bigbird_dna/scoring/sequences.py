@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
@@ -25,11 +26,11 @@ from bigbird_dna.genome.sequence_tables import (
     TableColumns,
     stream_checked_sequences,
 )
+from bigbird_dna.model.batching import truncated
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
-from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.scoring.formats import (
     SEQUENCE_FORMATS,
     OutputHeader,
@@ -42,20 +43,24 @@ from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, open_sou
 
 _FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
 _GROUP_VALUES = 1 << 16  # per row group of Parquet, whose rows are in memory
-OTHER_LENGTH, TOO_MANY_N = "other_length", "too_many_n"
+OTHER_LENGTH, TOO_MANY_N, TRUNCATED = "other_length", "too_many_n", "truncated"
 
 # Axes: N sequences, T outputs.
 
 
 class SequenceCounts(NamedTuple):
-    """Number of sequences read, and of those that were not scored."""
+    """Number of sequences read, of those that were not scored, and of those too long for the network."""
 
     sequences: int
     not_scored: int
+    truncated: int
 
 
 class ScoredSequence(NamedTuple):
-    """The predictions (T,) of a sequence; None if it was not scored, for the reason in `note`."""
+    """The predictions (T,) of a sequence; None if it was not scored, for the reason in `note`.
+
+    A sequence with the note `TRUNCATED` was scored.
+    """
 
     name: str
     values: NDArray[np.float32] | None
@@ -85,7 +90,9 @@ def score_sequences(
     Parameters
     ----------
     model
-        A model of labeled sequences, or its directory.
+        A model of labeled sequences, or its directory. Of a sequence with more tokens than its `max_length`
+        allows, the network reads the central ones (regressions of an ensemble read all), with the note
+        `truncated`.
     sequences
         FASTA, or a table (CSV, TSV, Parquet) with the sequences in `sequence_column` and optional names in
         the column `name`; each also .gz. "-": FASTA from standard input. Lower case is accepted; IUPAC codes
@@ -112,7 +119,7 @@ def score_sequences(
     """
     scorer = SequenceScorer(model, sequences, max_n, False, sequence_column, pad)
     counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
-    return SequenceCounts(counts["sequences"], counts["not scored"])
+    return SequenceCounts(counts["sequences"], counts["not scored"], counts[TRUNCATED])
 
 
 def _first(header: OutputHeader) -> dict[str, type]:
@@ -200,7 +207,7 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
                 if numbers is not None:
                     given = islice(given, numbers.start, numbers.stop)
                 total = count if numbers is None else len(numbers)
-                found = progress(self._scored(given, predict, settings), "scoring", total, "sequences")
+                found = progress(self._scored(given, predict, model), "scoring", total, "sequences")
                 return found if numbers is not None else self._not_all_unscored(found)
 
             options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
@@ -214,10 +221,10 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             yield Job(header, partial(self.content, model, path), lambda: count or 0, rows)
 
     def _scored(
-        self, given: Iterator[CheckedSequence], predict: Predictor, settings: SequenceSettings
+        self, given: Iterator[CheckedSequence], predict: Predictor, model: LoadedSequenceModel
     ) -> Iterator[ScoredSequence]:
         """Yield the rows of named sequences, predicted in batches."""
-        length = settings.length
+        length = model.settings.length
         for batch in growing_batches(given, lambda one: len(one.text) or 1, _FIRST_BATCH, _BATCH_BASES):
             texts = [one.text for one in batch]
             cut = texts if length is None else fit_windows(GivenSequences(texts, texts, None), length, True)
@@ -227,20 +234,27 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
             scored = [own for own, note in zip(cut, notes, strict=True) if not note]
             if length is not None:
                 scored = [filled(own, length) for own in scored]
-            found = iter(predict(scored) if scored else ())
+            found = iter(zip(predict(scored), self._cut(scored, model), strict=True) if scored else ())
             for one, note in zip(batch, notes, strict=True):
-                yield ScoredSequence(one.name, None if note else next(found), note)
+                yield ScoredSequence(one.name, None, note) if note else ScoredSequence(one.name, *next(found))
 
     def _not_all_unscored(self, rows: Iterator[ScoredSequence]) -> Iterator[ScoredSequence]:
         """Yield all rows; `DataError` at the end if none has a score."""
-        notes = Counter[str]()
+        notes, scored = Counter[str](), 0
         for row in rows:
             notes[row.note] += 1
+            scored += row.values is not None
             yield row
-        if notes and not notes[""]:
-            counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
+        if notes and not scored:
+            counts = ", ".join(f"{count:,} {note}" for note, count in notes.items())
             hint = "; --pad accepts other lengths" if notes[OTHER_LENGTH] else ""
             raise DataError(f"{self.source_name}: no sequence can be scored ({counts}){hint}")
+
+    @staticmethod
+    def _cut(texts: list[str], model: LoadedSequenceModel) -> list[str]:
+        """Return the notes of sequences that are scored."""
+        cut = truncated(model.tokenizer, texts, model.config.max_length, torch.get_num_threads())
+        return [TRUNCATED if one else "" for one in cut.tolist()]
 
     def _note(self, text: str, cut: str, length: int | None) -> str:
         """Return why a sequence is not scored; `cut` is its central part, if it is too long."""
@@ -251,6 +265,7 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
     def count(self, row: ScoredSequence, counts: Counter[str]) -> None:
         counts["sequences"] += 1
         counts["not scored"] += row.values is None
+        counts[TRUNCATED] += row.note == TRUNCATED
 
     @staticmethod
     def lines(row: ScoredSequence) -> Iterable[str]:

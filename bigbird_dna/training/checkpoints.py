@@ -63,7 +63,6 @@ class CheckpointStore:
         self.lock = Lock(self.directory / "lock")
         self.divergence = self.directory / "diverged.json"
         self.best = self.directory / "best.pt" if keep == "best" else None
-        self.best_loss = math.inf
         self._good = False  # whether `path` is known to be a valid checkpoint
         self._copy = HostCopy()
         self._writer = ThreadPoolExecutor(1, "checkpoint")
@@ -150,7 +149,7 @@ class CheckpointStore:
             for problem in problems:
                 log(f"warning: {problem}; using the previous checkpoint")
             self._good = path == self.path
-            self.best_loss, _ = self._read_best()
+            self._read_best()  # an error now rather than at the end
             log(f"resuming at step {progress.step} from {path}")
             changed = [
                 f"{name} {shortened(str(value))} → {self.computed[name]}"
@@ -165,18 +164,16 @@ class CheckpointStore:
             raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
         return Progress()
 
-    def keep_best(self, network: nn.Module, figures: Mapping[str, float]) -> None:
-        """Store the weights if `keep` is "best" and their held-out loss is the lowest so far."""
-        if self.best is None or not figures["loss"] < self.best_loss:
-            return
-        self.best_loss = figures["loss"]
+    def keep_best(self, network: nn.Module, loss: float) -> None:
+        """Store the weights with the lowest held-out loss so far."""
+        assert self.best is not None
         weights = {name: value.cpu() for name, value in network.state_dict().items()}
         with atomic_path(self.best) as temporary:
-            write_checkpoint(temporary, {"loss": self.best_loss, "weights": weights})
+            write_checkpoint(temporary, {"loss": loss, "weights": weights})
 
     def load_best(self, network: nn.Module) -> None:
         """Load the weights with the lowest held-out loss into a network; `ModelError` if they are damaged."""
-        self.best_loss, weights = self._read_best()
+        _, weights = self._read_best()
         if not weights:
             raise ModelError(f"{self.best}: file not found; delete {self.directory} to train from the start")
         network.load_state_dict(weights)

@@ -43,7 +43,6 @@ from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.adapters import ADAPTER, Adaptation, adapt
-from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.task import M, ModelTask, TrainingResult
 
 if TYPE_CHECKING:
@@ -135,10 +134,6 @@ class FinetuningTask(ModelTask[M]):
     @property
     def config(self) -> TrainingConfig:
         return self.section.training
-
-    @property
-    def keep(self) -> Keep:
-        return self.section.training.keep
 
     @property
     def inputs(self) -> Sequence[Path]:

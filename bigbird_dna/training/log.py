@@ -49,7 +49,9 @@ class Progress:
     """Progress of a training: completed steps, tokens seen, and sums for the next log line.
 
     `skipped` steps changed no weights because their loss or gradient was not finite; the last
-    `skipped_in_row` were such steps. `backends` are the attention routes that ran, separated by blanks.
+    `skipped_in_row` were such steps. `best_loss` is the lowest held-out loss so far, of the weights after
+    `best_step` (0: none yet), and `worse` the number of evaluations in a row, up to now, that exceed it by a
+    tenth. `backends` are the attention routes that ran, separated by blanks.
     """
 
     step: int = 0
@@ -58,7 +60,18 @@ class Progress:
     loss_steps: int = 0
     skipped: int = 0
     skipped_in_row: int = 0
+    best_loss: float = 0.0
+    best_step: int = 0
+    worse: int = 0
     backends: str = ""
+
+    def is_best(self, loss: float) -> bool:
+        """Record the held-out loss of the weights after `step`; whether it is the lowest so far."""
+        if not self.best_step or loss < self.best_loss:
+            self.best_loss, self.best_step, self.worse = loss, self.step, 0
+            return True
+        self.worse = self.worse + 1 if loss > self.best_loss + abs(self.best_loss) / 10 else 0
+        return False
 
     def add_backend(self, route: str) -> None:
         """Add an attention route."""
@@ -115,7 +128,7 @@ class TrainingLog:
         shown = (
             f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}" for key, value in values.items()
         )
-        log(f"step {progress.step}  held out: {'  '.join(shown)}")
+        log(f"step {progress.step}  network, held out: {'  '.join(shown)}")
 
     def _begin(self, progress: Progress) -> None:
         self.since, self.step, self.tokens = time.monotonic(), progress.step, progress.tokens

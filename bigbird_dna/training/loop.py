@@ -7,7 +7,7 @@ moments and step. Axes: N rows of a process, n rows of a micro-batch, L tokens.
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -177,9 +177,15 @@ class Objective(Protocol):
 
 @freed_memory_kept()
 def train_network(
-    network: nn.Module, objective: Objective, config: TrainingConfig, store: CheckpointStore, world: World
+    network: nn.Module,
+    objective: Objective,
+    config: TrainingConfig,
+    store: CheckpointStore,
+    world: World,
+    patience: int | None = None,
 ) -> Progress:
-    """Train `network` in place for `config.steps` steps, or the remaining ones.
+    """Train `network` in place for `config.steps` steps, or the remaining ones. With `patience`, end after as
+    many evaluations in a row with a held-out loss a tenth above the lowest.
 
     A step's global batch is the same for any number of processes and micro-batches. Without a checkpoint, all
     processes begin with the first one's weights. `ConfigError`: `batch_size` cannot be divided, or as in
@@ -203,15 +209,19 @@ def train_network(
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     record = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
-    steps = _Steps(network, optimizer, objective, config, store, world, progress, record, cast, progress.step)
+    steps = _Steps(
+        network, optimizer, objective, config, store, world, patience, progress, record, cast, progress.step
+    )
 
-    begin = progress.step
+    begin = config.steps if steps.ended else progress.step
     with store.written(), Stopping(world.ends) as stopping, chosen_kernels(network, config, world, progress):
         for step, batches in prefetched(objective, config, world, begin):
             if step == begin and record:
                 log_duration(network, batches, config.steps - begin, world)
             counts = [objective.counts(batch) for batch in batches]
             totals = steps.settle(stopping, {key: sum(one[key] for one in counts) for key in counts[0]})
+            if steps.ended:
+                break
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
             loss = backward(parallel, objective, batches, totals, world, cast)
@@ -223,6 +233,11 @@ def train_network(
     world.wait()
     network.eval()
     return progress
+
+
+def held_out_loss(figures: Mapping[str, float]) -> float:
+    """The figure of `Objective.evaluate` that decides which weights are best: the lowest."""
+    return figures["loss"] if "loss" in figures else figures["bits_per_base"]
 
 
 @dataclass
@@ -238,6 +253,7 @@ class _Steps:
     config: TrainingConfig
     store: CheckpointStore
     world: World
+    patience: int | None
     progress: Progress
     log: TrainingLog | None
     cast: Any
@@ -283,7 +299,7 @@ class _Steps:
             progress.loss_sum += sums["loss"]
             progress.loss_steps += 1
         done = progress.step == config.steps
-        measured = done or progress.step % config.evaluate_every == 0
+        measured = done or progress.step % config.evaluation_steps == 0
         saved = done or (sums["due"] > 0 and finite)  # weights that give nothing finite may be of no use
         if (progress.step % LOG_STEPS == 0 or done) and progress.loss_steps:
             mean = progress.loss_sum / progress.loss_steps
@@ -298,12 +314,27 @@ class _Steps:
             with torch.inference_mode(), self.cast:
                 values = self.objective.evaluate(self.network)
             check_figures(values, progress.step)
-            if self.world.is_first:
-                self.store.keep_best(self.network, values)
             if self.log:
                 self.log.evaluation(progress, values)
-        if saved:
+            if (
+                self.store.best is not None
+                and progress.is_best(held_out_loss(values))
+                and self.world.is_first
+            ):
+                self.store.keep_best(self.network, progress.best_loss)
+            if self.ended and not done and self.world.is_first:
+                log(
+                    f"training ends at step {progress.step:,} of {config.steps:,}: in {progress.worse} "
+                    "evaluations in a row, the held-out loss was a tenth above that of step "
+                    f"{progress.best_step:,}"
+                )
+        if saved or self.ended:
             self._save()
+
+    @property
+    def ended(self) -> bool:
+        """Whether training ends early, see `train_network`."""
+        return self.patience is not None and self.progress.worse >= self.patience
 
     def _skip(self, what: str) -> None:
         """Count a step that changed nothing; end the training after too many in a row."""

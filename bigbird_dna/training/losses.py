@@ -67,7 +67,7 @@ class LabelLoss:
         """Return the labels (N, T) of a regression in standard deviations from the mean; others unchanged."""
         if self.kind != "regression":
             return labels
-        means, deviations = (_constant(one, labels.device) for one in (self.means, self.deviations))
+        means, deviations = (_constant(one, labels) for one in (self.means, self.deviations))
         return (labels - means) / deviations
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class LabelLoss:
         if self.kind == "regression":
             squares = (logits - self.standardized(labels).masked_fill(missing, 0)) ** 2
             return squares.masked_fill(missing, 0)
-        weight = torch.full((), self.positive_weight, device=logits.device)
+        weight = logits.new_full((), self.positive_weight)
         known = labels.masked_fill(missing, 0)
         losses = F.binary_cross_entropy_with_logits(logits, known, pos_weight=weight, reduction="none")
         return losses.masked_fill(missing, 0)
@@ -95,7 +95,7 @@ class LabelLoss:
         if not self.weights:
             return losses
         classes = labels.argmax(1) if self.kind == "multiclass" else labels[:, 0].long()
-        return losses * _constant(self.weights, losses.device)[classes]
+        return losses * _constant(self.weights, losses)[classes]
 
     def constant(self, shares: Floats) -> Tensor:
         """Return the outputs (T,) of the best constant prediction, given the fractions of positives (T,).
@@ -129,11 +129,22 @@ class LabelLoss:
         found = label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
         return {"loss": loss, METRICS[self.kind]: found}
 
+    def prediction_metrics(self, predictions: Floats, labels: Labels) -> dict[str, float]:
+        """Return `metrics` of predictions (N, T), as they are written, in double precision."""
+        logits = torch.from_numpy(np.asarray(self.logits(predictions.astype(np.float64)), np.float64))
+        y = torch.from_numpy(np.asarray(labels, np.float64))
+        loss = float(self.rows(logits, y).sum()) / (self.count(y) or math.nan)
+        return {"loss": loss, METRICS[self.kind]: label_metric(self.kind, predictions, labels)}
+
+
+def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return _constant_of(values, like.device, like.dtype)
+
 
 @lru_cache(maxsize=64)  # a copy to a GPU in every step would synchronize it
-def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+def _constant_of(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
-        return torch.tensor(values, device=device)
+        return torch.tensor(values, device=device, dtype=dtype)
 
 
 def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:

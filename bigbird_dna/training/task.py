@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from bigbird_dna.calibration.maps import Calibration
-from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.config import EncoderConfig, KeepingConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.directory import build_network, make_model, write_model
 from bigbird_dna.model.model import LoadedModel
@@ -29,6 +32,7 @@ from bigbird_dna.training.loop import Objective, train_network
 N = TypeVar("N", bound=nn.Module)
 M = TypeVar("M")
 
+Floats = npt.NDArray[np.floating] | np.floating
 RESULT = "result.json"
 
 
@@ -50,10 +54,12 @@ class TrainingResult(Generic[N]):
 
     @property
     def effort(self) -> dict[str, int]:
-        """Steps and tokens of the training, skipped steps if any, and numbers of parameters, for its
-        metrics."""
+        """Steps and tokens of the training, the step whose weights are kept if it need not be the last one,
+        skipped steps if any, and numbers of parameters, for its metrics."""
         done, parameters = self.progress, self.parameters
         found = {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
+        if self.store.best is not None:
+            found["kept_step"] = done.best_step
         if done.skipped:
             found["skipped_steps"] = done.skipped
         return found | ({"trained_parameters": self.adaptation.trained} if self.adaptation else {})
@@ -71,7 +77,14 @@ class Training(ABC, Generic[N]):
     @property
     def keep(self) -> Keep:
         """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
-        return "last"
+        return self.config.keep if isinstance(self.config, KeepingConfig) else "last"
+
+    @property
+    def patience(self) -> int | None:
+        """See `KeepingConfig`."""
+        return (
+            self.config.patience if isinstance(self.config, KeepingConfig) and self.keep == "best" else None
+        )
 
     @property
     @abstractmethod
@@ -176,6 +189,20 @@ class ModelTask(Task[nn.Module, M]):
         write_model(directory, made, provenance, metrics, files, calibration=calibration, profile=profile)
 
 
+CHECKED = 64
+"""Held-out rows that are predicted again with the saved model."""
+
+
+def check_saved(saved: Floats, measured: Floats) -> None:
+    """`ModelError` unless the saved model predicts for some rows what the metrics were computed from."""
+    if not np.allclose(saved, measured, rtol=1e-4, atol=1e-5):
+        raise ModelError(
+            "the saved model does not give the predictions from which the metrics were computed (largest "
+            f"difference {np.abs(saved - measured).max():.3g}); this is an error of bigbird-dna: please "
+            "report it"
+        )
+
+
 def write_network(
     directory: Path, encoder: EncoderConfig, trained: TrainingResult[N], result: dict[str, Any]
 ) -> None:
@@ -233,13 +260,18 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
     try:
-        progress = train_network(network, objective, task.config, store, world)
+        progress = train_network(network, objective, task.config, store, world, task.patience)
     except Diverged as error:
         if world.is_first:
             store.record_divergence(str(error))
         raise
     if task.keep == "best":
         world.first(lambda: store.load_best(network))
+        if world.is_first:
+            log(
+                f"weights of step {progress.best_step:,} of {progress.step:,} are kept: "
+                f"lowest held-out loss {progress.best_loss:.4f}"
+            )
         world.overwrite(network.state_dict().values())
     if adaptation is not None:
         adaptation.merge()

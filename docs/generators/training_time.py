@@ -123,7 +123,7 @@ def measure_training(stage: str, overrides: list[str], began: float, steps: int)
         train(task, Path(home, "model"), Path(home, "checkpoints"), here)  # type: ignore[arg-type]
     ended, seen = monotonic(), task.watched
     plain, profiled = seen.plain / PLAIN, (seen.evaluated[0] - seen.begun[-steps]) / steps
-    evaluations = -(-whole // section.evaluate_every)
+    evaluations = -(-whole // section.evaluation_steps)
     times = by_class(operations := self_times(seen.profiler))
     for part in times:
         times[part] *= whole / steps * plain / profiled

@@ -326,7 +326,7 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
     ensemble = model.network.ensemble
     assert ensemble is not None
     of_valid = predict(valid.sequences)
-    members = add_promoter_members(ensemble, learned, valid if has_valid else None, of_valid, 1)
+    members, _ = add_promoter_members(ensemble, learned, valid if has_valid else None, of_valid, 1)
     regressions = {"position": PositionLogistic(1)} if own.ensemble else {}
     regressions |= {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
     assert [*members.weights] == ["network", *regressions]
@@ -373,10 +373,12 @@ def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None
     good, noise = 2 * labels - 1 + rng.normal(size=(400, 1)), rng.normal(size=(400, 1))
     found = fit_members({"a": good, "b": noise}, labels)
     weights = found.weights
+    total = weights["a"] * good + weights["b"] * noise
     assert weights["a"] > 1 and 0 <= weights["b"] < 0.5
-    areas = {"a": good, "b": noise, "ensemble": weights["a"] * good + weights["b"] * noise}
+    areas = {"a": good, "b": noise, "ensemble": total}
     expected = {name: auroc(labels[:, 0], score[:, 0]).value for name, score in areas.items()}
-    assert found.valid_auroc == pytest.approx(expected)
+    measured = found.measured({"a": good, "b": noise}, total, labels, "binary")
+    assert measured.valid_auroc == pytest.approx(expected)
     swapped = fit_members({"a": noise, "b": good}, labels).weights
     assert swapped["b"] == pytest.approx(weights["a"], rel=1e-3)
     assert swapped["a"] == pytest.approx(weights["b"], abs=1e-3)

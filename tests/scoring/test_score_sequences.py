@@ -80,7 +80,7 @@ def test_every_format_has_the_model_s_predictions(
         counts = bigbird_dna.score_sequences(
             model, path, tmp_path / f"{name}.out.parquet", pad=pad, device="cpu"
         )
-        assert counts == (40, 40 - sum(scored))
+        assert counts == (40, 40 - sum(scored), 0)
         found = rows_of(tmp_path / f"{name}.out.parquet")
         assert found["name"].tolist() == [f"s{number}" for number in range(40)]
         np.testing.assert_array_equal(found[columns].to_numpy(np.float32), expected)

@@ -17,6 +17,7 @@ from bigbird_dna.training.loop import Batch, make_optimizer, take_rows, train_ne
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(
+    evaluate_every=250,
     steps=12,
     batch_size=4,
     checkpoint_minutes=0,

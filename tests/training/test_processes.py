@@ -93,7 +93,10 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
 
 def begun(home: Path, size: int, encoder: EncoderConfig, **training: Any) -> CheckpointStore:
     """The checkpoints of a pretraining, as the first of so many processes has them."""
-    own = {"config": PretrainingConfig(steps=10, **training), "identity": lambda: {"data": [1, 2]}}
+    own = {
+        "config": PretrainingConfig(steps=10, keep="last", **training),
+        "identity": lambda: {"data": [1, 2]},
+    }
     task: Any = SimpleNamespace(encoder=encoder, keep="last", **own)
     return checkpoint_store(task, home, World(0, size, torch.device("cpu")))
 

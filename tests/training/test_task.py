@@ -197,6 +197,48 @@ def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(tmp_pat
     assert left(tmp_path) == []
 
 
+class PatientTask(BestTask):
+    patience: ClassVar[int] = 2
+
+
+RISING = [0.5, 0.4, 0.43, 0.45, 0.41, 0.46]  # only 0.45 and 0.46 exceed 0.4 by a tenth
+
+
+def test_training_ends_early_only_if_the_held_out_loss_stays_a_tenth_above_the_lowest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trained(PatientTask(RISING), tmp_path)["steps"] == 6
+    assert "training ends" not in capsys.readouterr().err
+    task = PatientTask([*RISING[:2], 0.45, 0.46])
+    found = trained(task, tmp_path, "early")
+    assert found["steps"] == 4 and found["bias"] == task.seen[1]
+    assert "training ends at step 4 of 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_an_early_end_is_the_same_after_an_interruption(tmp_path: Path, fails: int) -> None:
+    losses = [*RISING[:2], 0.45, 0.46]
+    undisturbed = trained(PatientTask(losses), tmp_path, "undisturbed")
+    with pytest.raises(DataError):
+        trained(PatientTask(losses, fails=fails), tmp_path)
+    assert trained(PatientTask(losses[fails - 1 :]), tmp_path) == undisturbed
+    assert left(tmp_path) == []
+
+
+def test_a_training_that_has_ended_early_makes_no_further_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> dict[str, Any]:
+        raise DataError("no space")
+
+    losses = [*RISING[:2], 0.45, 0.46]
+    undisturbed = trained(PatientTask(losses), tmp_path, "undisturbed")
+    with monkeypatch.context() as patch, fails(DataError):
+        patch.setattr(LineTask, "write", full)
+        trained(PatientTask(losses), tmp_path)
+    assert trained(PatientTask([], fails=0), tmp_path) == undisturbed
+
+
 def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
     with world("cpu") as here:
         found = fit(LineTask(), tmp_path / "checkpoints", here)

@@ -184,7 +184,7 @@ def test_held_out_positives_weigh_as_told(make: Make, positives: int) -> None:
     expected = -(3 * labels * np.log(found) + (1 - labels) * np.log(1 - found)).mean()
     assert model.trained is not None
     # The network may have been computed in bfloat16.
-    assert model.trained.store.best_loss == pytest.approx(expected, rel=1e-3)
+    assert model.trained.progress.best_loss == pytest.approx(expected, rel=1e-3)
 
 
 def test_what_cannot_be_learnt_from(make: Make) -> None:
