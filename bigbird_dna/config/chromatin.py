@@ -144,7 +144,7 @@ class ChromatinCalibrationConfig(CalibrationConfig):
 
 
 class ChromatinShardsConfig(Section):
-    """Number of shards of long jobs; results are byte-identical for every number."""
+    """Number of shards of long jobs; results are the same, scores to 1e-6, for every number."""
 
     data: int = field(1, "shards that label the bins of the data set", ge=1, le=10_000)
     predictions: int = field(1, "shards that predict the test bins", ge=1, le=10_000)

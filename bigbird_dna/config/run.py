@@ -30,7 +30,7 @@ class ScoringConfig(Section):
     max_megabases: float | None = field(
         0.2, "maximum scored length of the first test contig or region, Mb; none: all of it", gt=0
     )
-    shards: int = field(1, "number of shards; results are byte-identical", ge=1, le=10_000)
+    shards: int = field(1, "number of shards; scores are the same to 1e-6", ge=1, le=10_000)
 
 
 class Config(Section):

@@ -1,7 +1,8 @@
 """Input sequences and rows of token ids, run through a network so that no row depends on the others.
 
-Libraries choose the order of floating-point sums, and thus rounding, by the shape of a call and the number of
-threads. The rest of a batch therefore must not affect the shape of a row's call:
+Libraries choose the order of floating-point sums, and thus rounding, by the shape of a call, the number of
+threads and the type of CPU, so a score is promised to 1e-6 only. The rest of a batch must not affect the
+shape of a row's call:
 
 * On a CPU every row is a separate call, without padding, on one thread; threads process different rows. A
   result thus depends only on the row and the network. Only rows of more than `LONG` tokens use all threads.

@@ -102,7 +102,7 @@ class LoadedChromatinModel(LoadedModel):
     ) -> Any:
         """Predict the probability that the central bin of each sequence is in a peak, per track.
 
-        The probabilities are identical to those of `predict-tracks` for the same windows, to the last bit.
+        The probabilities are those of `predict-tracks` for the same windows, to 1e-6.
 
         Parameters
         ----------
@@ -129,8 +129,8 @@ class LoadedChromatinModel(LoadedModel):
 
         Returns
         -------
-        Probabilities (N, K, T), float32, or (1, K, T) for one string; each row depends only on its sequence
-        and the model. For a Series, a table with its index and a column per track.
+        Probabilities (N, K, T), float32, or (1, K, T) for one string; each row depends, to 1e-6, only on its
+        sequence and the model. For a Series, a table with its index and a column per track.
 
         Raises
         ------

@@ -64,7 +64,7 @@ class LoadedClassifier(LoadedModel):
     settings: ClassifierSettings
 
     def finish(self, logits: Tensor) -> Tensor:
-        """Predictions (B, T) of the network's logits (B, T), bit-identical in any batch."""
+        """Predictions (B, T) of the network's logits (B, T)."""
         return row_sigmoid(logits)
 
     @property
@@ -181,7 +181,7 @@ class LoadedPromoterModel(LoadedClassifier):
     ) -> Any:
         """Predict the probability of a promoter at each sequence's TSS position, on its forward strand.
 
-        The probabilities are identical to those of `score-promoters` for the same windows, to the last bit.
+        The probabilities are those of `score-promoters` for the same windows, to 1e-6.
 
         Parameters
         ----------
@@ -209,8 +209,8 @@ class LoadedPromoterModel(LoadedClassifier):
         Returns
         -------
         Probabilities (N,), float32, or (1,) for one string; for a Series, a Series with its index. Each
-        depends only on its sequence and the model. A model with several `views` returns the mean over that
-        number of tokenizations of the window; the regressions of an ensemble read the whole window.
+        depends, to 1e-6, only on its sequence and the model. A model with several `views` returns the mean
+        over that number of tokenizations of the window; the regressions of an ensemble read the whole window.
 
         Raises
         ------

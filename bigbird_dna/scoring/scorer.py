@@ -1,7 +1,7 @@
 """Framework of all scorers: compute a complete result, a stream, or the shards of a job.
 
 A scorer defines what is scored and how rows are written. `write_scores` checks, loads, computes and writes
-for all scorers; `merge_shards` combines shards into the same bytes that an unsharded job would write.
+for all scorers; `merge_shards` combines shards into the file that an unsharded job would write.
 """
 
 from abc import ABC, abstractmethod
@@ -326,7 +326,7 @@ class MergeCounts(NamedTuple):
 
 
 def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None) -> MergeCounts:
-    """Combine the shards of a job into the same bytes that the unsharded job would write.
+    """Combine the shards of a job into the file that the unsharded job would write; scores agree to 1e-6.
 
     Parameters
     ----------
