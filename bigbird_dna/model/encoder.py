@@ -103,7 +103,8 @@ class Layer(nn.Module):
             self.relative = nn.Parameter(torch.empty(shape).normal_(std=initial_deviation(hidden)))
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        width = x.shape[-1] // self.heads
+        return x.view(*x.shape[:2], self.heads, width).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ they are added to W, so a model directory contains an ordinary model. The traine
 alone: together with the initial model they give the same model.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.weights import check_finite
 
 ADAPTER = "adapter.safetensors"
-_SCALE, _BASE, _A, _B = "scale", "base_sha256", ".lora_a", ".lora_b"
+_ABOUT, _SCALE, _BASE, _A, _B = "adapter", "scale", "base_sha256", ".lora_a", ".lora_b"
 
 
 class LowRank(nn.Module):
@@ -73,7 +74,8 @@ class Adaptation:
         save_file(
             {name: t.cpu().clone(memory_format=torch.contiguous_format) for name, t in kept.items()},
             path,
-            metadata={_SCALE: repr(scale), _BASE: base},
+            # One entry: safetensors writes several in any order, and files of one seed shall be equal.
+            metadata={_ABOUT: json.dumps({_SCALE: scale, _BASE: base})},
         )
         path.chmod(0o644)  # safetensors creates a private file
 
@@ -140,7 +142,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], float, str]:
     """Return the tensors of an adapter file, the scale of updates, and the checksum of the initial model."""
     try:
         with safe_open(path, "pt") as stream:
-            about = stream.metadata() or {}
+            about = json.loads((stream.metadata() or {})[_ABOUT])
             tensors = {name: stream.get_tensor(name).float() for name in stream.keys()}  # noqa: SIM118
             return tensors, float(about[_SCALE]), about[_BASE]
     except FileNotFoundError:

@@ -54,8 +54,8 @@ class LabelLoss:
     def of(cls, kind: LabelKind, labels: Floats, balanced: bool) -> Self:
         """Return the loss for training labels (N, T); `balanced`: classes have the same total weight."""
         if kind == "regression":
-            means = np.asarray(np.nanmean(labels, axis=0, dtype=np.float64))
-            deviations = np.asarray(np.nanstd(labels, axis=0, dtype=np.float64))
+            exact = labels.astype(np.float64)  # nanstd subtracts the mean in the type of its input
+            means, deviations = np.nanmean(exact, axis=0), np.nanstd(exact, axis=0)
             return cls(kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),))
         if kind == "multilabel" or not balanced:
             return cls(kind)

@@ -120,7 +120,7 @@ def test_what_cannot_be_inserted_is_refused_and_nothing_written(home: Path, tmp_
         (2, home / "chromatin", "ACG", given, "--tracks", "three"),
         (1, home / "pretrained", "ACG", given),
     ):
-        refused(run("marginalize", *words, "-o", tmp_path / "out"), code)
+        refused(run("marginalize", *words, "-o", tmp_path / "out"), code, after_log=True)
         assert not (tmp_path / "out").exists()
     with fails(UsageError):
         marginalize(promoter, [], given, tmp_path / "out")

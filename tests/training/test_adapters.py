@@ -238,14 +238,14 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
         (damaged / name).write_bytes(content)
     # The adapter of a training from another model, with a record that does not say so.
     with safe_open(damaged / ADAPTER, "pt") as stream:
-        about = stream.metadata()
+        about = json.loads(stream.metadata()["adapter"])
     assert about["base_sha256"] == checksum(home / "base/model.safetensors")
     tensors = load_file(damaged / ADAPTER)
     update_json(damaged / "provenance.json", files={})
-    save_file(tensors, damaged / ADAPTER, metadata={"scale": "1.0", "base_sha256": "0" * 64})
+    save_file(tensors, damaged / ADAPTER, metadata={"adapter": json.dumps(about | {"base_sha256": "0" * 64})})
     with fails(ModelError, damaged / ADAPTER, home / "base"):
         merge_adapter(damaged, home / "base", tmp_path / "merged")
-    about = {"scale": "1.0", "base_sha256": about["base_sha256"]}
+    about = {"adapter": json.dumps(about)}
     name = "encoder.layers.1.query.weight.lora_b"
     changes: list[dict[str, torch.Tensor]] = [
         {name: tensors[name][:4]},
