@@ -174,7 +174,7 @@ def test_a_tuned_classifier_is_imported_and_scores(
         before = tuned(**inputs).logits
         if lora:
             model = tuned.merge_and_unload()
-            assert (model(**inputs).logits - before).abs().max() < 1e-5
+            assert (model(**inputs).logits - before).abs().max() < 1e-4
     model.save_pretrained(tmp_path / "tuned")
     assert run("import-hf", tmp_path / "tuned", tmp_path / "back").code == 0
     back = load(tmp_path / "back")
@@ -183,7 +183,7 @@ def test_a_tuned_classifier_is_imported_and_scores(
         before if kind == "regression" else before.softmax(1) if kind == "multiclass" else before.sigmoid()
     )
     found = back.predict(texts, device="cpu")
-    assert np.abs(found - expected.numpy()).max() < 1e-5
+    assert np.abs(found - expected.numpy()).max() < 1e-4
     fasta = written(tmp_path / "x.fa", "".join(f">{n}\n{text}\n" for n, text in enumerate(texts)))
     result = run(
         "score-sequences", tmp_path / "back", fasta, "-o", tmp_path / "scores.tsv", "--device", "cpu"
@@ -192,7 +192,7 @@ def test_a_tuned_classifier_is_imported_and_scores(
     table = frame((tmp_path / "scores.tsv").read_text())
     columns = {"multiclass": ["other", "rich"], "multilabel": ["LABEL_0", "LABEL_1"], "binary": ["score"]}
     scores = table[columns.get(kind, ["LABEL_0"])].to_numpy(float)
-    assert np.abs(scores - expected.numpy()).max() < 1e-5
+    assert np.abs(scores - expected.numpy()).max() < 1e-4
 
 
 def test_a_tokenizer_name_cannot_leave_the_directory(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
