@@ -312,48 +312,38 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
         window, least = model.settings.window, self.max_n
         of, what = f"of {len(lengths):,} records", f"more than {least:g} of their window"
         omitted = not self.lists_short or format in SIGNALS
+        without_signal = mostly_n = sum((window - length) / window > least for length in lengths)
         if isinstance(model, LoadedChromatinModel):
-            short = sum((window - length) / window > least for length in lengths)
             ends = "are omitted" if omitted else "are not scored"
-            if short:
-                log(f"warning: {short:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
-            if format == "bigwig":
-                check_bigwig_contigs(len(lengths) - short, self.source_name, "write bedgraph")
-            return len(lengths)
-        if self.tss_offset is not None:
+            if mostly_n:
+                log(f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
+        elif self.tss_offset is not None:
             before = self.tss_offset - model.settings.upstream  # start of the window
             filled = [max(0, min(length, before + window) - max(before, 0)) for length in lengths]
-            mostly_n = sum((window - bases) / window > least for bases in filled)
+            lacking = sum((window - bases) / window > least for bases in filled)
             beyond = sum(length <= self.tss_offset for length in lengths)
             if beyond:
                 log(f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)")
-            if mostly_n:
-                log(f"warning: {mostly_n:,} {of} lack {what} of {window:,} bp: their scores are unreliable")
-            return len(lengths)
-        short = sum(length < window for length in lengths)
-        shorter = f"{short:,} {of} are shorter than the model's window of {window:,} bp"
-        if not short:
-            pass
-        elif not self.lists_short:
-            log(f"warning: {shorter} and have no calls")
-        elif not self.pad:
-            log(
-                f"warning: {shorter} and are not scored; give --tss-offset if the TSS is the same base of "
-                "each record, or --pad"
-            )
-        else:
-            log(
-                f"warning: {shorter} and are padded with N on both sides: their scores are about the base in "
-                "column tss, not about a TSS elsewhere in the record (give its base with --tss-offset)"
-            )
-            mostly_n = sum((window - length) / window > least for length in lengths)
-            ends = f"{format} omits them" if omitted else "their scores are unreliable"
-            if mostly_n:
-                log(f"warning: {mostly_n:,} {of} lack {what}: {ends}")
+            if lacking:
+                log(f"warning: {lacking:,} {of} lack {what} of {window:,} bp: their scores are unreliable")
+        elif short := sum(length < window for length in lengths):
+            shorter = f"{short:,} {of} are shorter than the model's window of {window:,} bp"
+            if self.pad:
+                log(
+                    f"warning: {shorter} and are padded with N on both sides: their scores are about the "
+                    "base in column tss, not about a TSS elsewhere in the record (give its base with "
+                    "--tss-offset)"
+                )
+                ends = f"{format} omits them" if omitted else "their scores are unreliable"
+                if mostly_n:
+                    log(f"warning: {mostly_n:,} {of} lack {what}: {ends}")
+            else:
+                without_signal = short
+                ends = (
+                    "are not scored; give --tss-offset if the TSS is the same base of each record, or --pad"
+                )
+                log(f"warning: {shorter} and {ends if self.lists_short else 'have no calls'}")
         if format == "bigwig":
-            without_signal = (
-                sum((window - length) / window > least for length in lengths) if self.pad else short
-            )
             check_bigwig_contigs(len(lengths) - without_signal, self.source_name, "write bedgraph")
         return len(lengths)
 

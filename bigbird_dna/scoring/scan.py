@@ -115,16 +115,14 @@ def scan_promoters(
                 for strand in strands:
                     yield ScoredWindow(contig, start, end, strand, None, SHORT, None), ""
                 continue
-            notes = [f"{PADDED}={missing}"] if missing else []
             beyond = missing if beyond_is_n else 0
             n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
-            if n_fraction > max_n:
-                notes.append(f"n_fraction={n_fraction:.4g}")
+            note = _window_note(missing, n_fraction, max_n)
             read, side = filled(sequence, window), missing // 2
             for strand in strands:
                 tss = tss_position(start - side, end + side, strand, upstream)
                 within = tss if start <= tss < end else None
-                row = ScoredWindow(contig, start, end, strand, None, ";".join(notes), within)
+                row = ScoredWindow(contig, start, end, strand, None, note, within)
                 text = read if strand == "+" else reverse_complement(read)
                 yield row, "" if n_fraction > max_n else text
 
@@ -172,15 +170,20 @@ def scan_aligned(
                     yield ScoredWindow(contig, 0, contigs[contig], strand, None, OUTSIDE, tss), ""
                     continue
                 missing = len(window) - (end - start)
-                notes = [f"{PADDED}={missing}"] if missing else []
                 read = window_at_tss(*read_as[strand], upstream, downstream)
                 n_fraction = (read.count("N") - missing) / (end - start)
-                if n_fraction > max_n:
-                    notes.append(f"n_fraction={n_fraction:.4g}")
-                row = ScoredWindow(contig, start, end, strand, None, ";".join(notes), tss)
+                note = _window_note(missing, n_fraction, max_n)
+                row = ScoredWindow(contig, start, end, strand, None, note, tss)
                 yield row, "" if n_fraction > max_n else read
 
     yield from _scored(asked(), predict, batch_sequences, kept_bases)
+
+
+def _window_note(missing: int, n_fraction: float, max_n: float) -> str:
+    """Return the note of a window that lacks `missing` bases, or has too many N to be scored."""
+    padded = f"{PADDED}={missing}" if missing else ""
+    unknown = f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
+    return ";".join(filter(None, (padded, unknown)))
 
 
 def _scored(
