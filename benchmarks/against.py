@@ -27,7 +27,7 @@ from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 
 SCRIPT = Path(__file__).with_name("stopwatch.py")
-MODEL = "resources/models/yeast-promoters"  # of this checkout, for both
+MODEL = "resources/models/yeast-promoters-window"  # of this checkout, for both
 LONGEST = 600  # seconds of a process
 
 Row = dict[str, Any]

@@ -261,7 +261,7 @@ def test_a_command_asked_for_a_missing_apple_gpu_writes_nothing(
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     output = tmp_path / "scores.tsv"
     example = REPOSITORY / "resources/examples/yeast_VII_20kb.fa.gz"
-    result = run("score-promoters", "yeast-promoters", example, "--device", "mps", "-o", output)
+    result = run("score-promoters", "yeast-promoters-window", example, "--device", "mps", "-o", output)
     assert result.code == 2 and not output.exists()
     message(result.err, "mps")
 

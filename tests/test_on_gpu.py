@@ -153,7 +153,7 @@ def test_mechanisms_have_the_values_of_the_cpu(name: str, device: str) -> None:
 
 def test_bundled_models_have_the_values_of_the_cpu(device: str) -> None:
     windows = [random_dna(400, seed) for seed in range(64)]
-    promoters = bigbird_dna.load("yeast-promoters")
+    promoters = bigbird_dna.load("yeast-promoters-window")
     on_cpu, on_gpu = (promoters.predict(windows, device=on) for on in ("cpu", device))
     assert np.abs(on_cpu - on_gpu).max() < 1e-4
     assert np.array_equal(on_gpu, promoters.predict(windows, device=device))
@@ -185,7 +185,7 @@ def test_scores_of_a_command(precision: str, run: Run, tmp_path: Path, device: s
     tables = {}
     for on in ("cpu", device):
         path = tmp_path / f"{on}.tsv"
-        words = ["score-promoters", "yeast-promoters", EXAMPLE, "--device", on, "-o", path]
+        words = ["score-promoters", "yeast-promoters-window", EXAMPLE, "--device", on, "-o", path]
         assert run(*words, *(["--precision", precision] if on != "cpu" else [])).code == 0
         rows = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("##")]
         tables[on] = np.array([float(row[4]) for row in rows[1:]])

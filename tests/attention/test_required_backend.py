@@ -82,7 +82,7 @@ def test_unknown_backends_are_refused() -> None:
 def test_commands_fail_before_they_write(run: Run, tmp_path: Path) -> None:
     """Layers with packed weights have a backend as well."""
     (tmp_path / "a.fa").write_text(f">a\n{random_dna(400, 1)}\n")
-    words = ("score-promoters", "yeast-promoters", tmp_path / "a.fa", "-o", tmp_path / "o.tsv")
+    words = ("score-promoters", "yeast-promoters-window", tmp_path / "a.fa", "-o", tmp_path / "o.tsv")
     result = run(*words, "--device", "cpu", "--require-backend", "flex")
     message(result.err.splitlines()[-1])
     assert result.code == 2 and not (tmp_path / "o.tsv").exists()

@@ -162,7 +162,7 @@ def test_an_interrupt_ends_quietly(tmp_path: Path, moment: str, expected: str) -
     (tmp_path / "torch.py").write_text(f"import os, signal\n{interrupt}interrupt()\nprint('imported')")
     words = [
         "score-promoters",
-        str(REPOSITORY / "resources/models/yeast-promoters"),
+        str(REPOSITORY / "resources/models/yeast-promoters-window"),
         os.devnull,
         str(tmp_path),
     ]

@@ -168,7 +168,7 @@ def test_a_profile_is_stored_and_read(toy: TrainingProfile) -> None:
 # Real genomes against the profile of the bundled models
 
 
-BUNDLED = ("yeast", "yeast-promoters")
+BUNDLED = ("yeast", "yeast-promoters-window")
 YEAST = "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
 
 

@@ -127,7 +127,7 @@ def test_nothing_is_bundled_without_an_entry() -> None:
 
 
 CONFIG = REPOSITORY / "workflow/config/yeast.yaml"
-ENCODER, PROMOTERS = (REPOSITORY / "resources/models" / name for name in ("yeast", "yeast-promoters"))
+ENCODER, PROMOTERS = (REPOSITORY / "resources/models" / name for name in ("yeast", "yeast-promoters-window"))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def sequences(count: int, length: int) -> list[str]:
 
 
 def test_bundled_models_score_and_embed_by_their_names() -> None:
-    encoder, promoters = bigbird_dna.load("yeast"), bigbird_dna.load("yeast-promoters")
+    encoder, promoters = bigbird_dna.load("yeast"), bigbird_dna.load("yeast-promoters-window")
     windows = sequences(5, 400)
     scores = promoters.predict(windows)
     assert scores.shape == (5,) and ((scores > 0) & (scores < 1)).all()
@@ -199,7 +199,7 @@ def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, 
 
 def test_the_classifier_tells_promoters_from_what_lies_between(yeast: Path, shared_data: Path) -> None:
     """Of a test contig: the promoters, and as many windows 700 bp downstream of their start sites."""
-    model = bigbird_dna.load("yeast-promoters")
+    model = bigbird_dna.load("yeast-promoters-window")
     loci = read_promoters(shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga")
     with Reference(yeast) as reference:
         placed = place(loci, reference.contigs, load_assembly("sacCer3"), "EPDnew")

@@ -32,7 +32,7 @@ torch.set_num_threads(1)  # then rows are computed by the thread that has the de
 genome = sys.argv[1]
 windows = ["ACGTTGCATT" * 40, "GATTACA" * 57 + "A"]
 torch.set_default_device("cuda")  # whether or not there is one
-promoters, encoder = bigbird_dna.load("yeast-promoters"), bigbird_dna.load("yeast")
+promoters, encoder = bigbird_dna.load("yeast-promoters-window"), bigbird_dna.load("yeast")
 torch.set_default_device("cpu")
 
 def attention(requires_grad):
@@ -112,7 +112,7 @@ def test_threads_are_limited(run: Run, tmp_path: Path) -> None:
     """Thousands of threads crash libraries; numbers that a machine could have are accepted."""
     most = max(MOST_THREADS, available_cores())
     assert [limit_threads(count) for count in (1, 3, most, most + 1, 10**30)] == [1, 3, most, most, most]
-    words = ["score-promoters", "yeast-promoters", EXAMPLE, "--stride", 5000, "-o", tmp_path / "x.tsv"]
+    words = ["score-promoters", "yeast-promoters-window", EXAMPLE, "--stride", 5000, "-o", tmp_path / "x.tsv"]
     found = run(*words, "--threads", 100_000)
     assert found.code == 0 and f"--threads 100000: {most} threads are used" in found.err
     many = (tmp_path / "x.tsv").read_text().splitlines()
@@ -125,7 +125,7 @@ def test_threads_are_limited(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_that_share_a_model_get_the_results_of_one(threads: int) -> None:
     """Predictions, embeddings and gradients at the same time, in batches of other sizes."""
-    promoters: Any = bigbird_dna.load("yeast-promoters")
+    promoters: Any = bigbird_dna.load("yeast-promoters-window")
     encoder: Any = bigbird_dna.load("yeast")
     windows = [random_dna(400, seed) for seed in range(16)]
     x = torch.eye(4)[[0, 1, 2, 3] * 100].T[None].contiguous()

@@ -241,7 +241,7 @@ def test_what_has_no_background_is_refused(run: Run, home: Path, tmp_path: Path)
     refused(run(*add, *new, "--contig", "tiny"), 1, "tiny", after_log=True)
     refused(run(add[0], home / "sequences", *add[2:], *new), 1, "sequences")
     refused(run(add[0], home / "genome.fa", *add[2:], *new), 2, "genome.fa")
-    refused(run(add[0], "yeast-promoters", *add[2:]), 2, "yeast-promoters")
+    refused(run(add[0], "yeast-promoters-window", *add[2:]), 2, "yeast-promoters-window")
     assert not (tmp_path / "new").exists() and not (home / "promoter" / FILE).exists()
     assert run(*add, *new, "--contig", "last", "--seed", 5).code == 0
     found = read_background(tmp_path / "new" / FILE, checksum(home / "promoter" / "model.safetensors"))

@@ -520,12 +520,12 @@ def test_the_scan_of_yeast(
 
     def scan(**options: Any) -> None:
         options |= {"format": "bigwig" if name == "x.bw" else "tsv", "stride": stride, "threads": 1}
-        bigbird_dna.score_promoters("yeast-promoters", fasta, **options)
+        bigbird_dna.score_promoters("yeast-promoters-window", fasta, **options)
 
     made = tmp_path / "made"
     made.mkdir()
     scan(output=made / name)
     whole = written(made)
     assert merged(scan, made, name, 8) == whole and len(whole[name]) > least
-    command = b"## command bigbird-dna score-promoters yeast-promoters /"
+    command = b"## command bigbird-dna score-promoters yeast-promoters-window /"
     assert name != "x.tsv" or command in whole[name][:300]
