@@ -24,7 +24,7 @@ class GenomeConfig(Section):
     samtools notation (`"22:19,000,001-20,000,000"`).
     """
 
-    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = field(
+    assembly: Literal["demo", "sacCer3", "ASM294v2", "GRCh37", "GRCh38", "custom"] = field(
         "demo",
         "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
         "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",

@@ -21,8 +21,13 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
-ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")
-SPECIES = {"sacCer3": "Saccharomyces cerevisiae", "GRCh37": "Homo sapiens", "GRCh38": "Homo sapiens"}
+SPECIES = {
+    "sacCer3": "Saccharomyces cerevisiae",
+    "ASM294v2": "Schizosaccharomyces pombe",
+    "GRCh37": "Homo sapiens",
+    "GRCh38": "Homo sapiens",
+}
+ASSEMBLIES = (*SPECIES,)
 DEMO = "demo"
 CUSTOM = "custom"
 ALIAS_HINT = "give a file of contig aliases (genome.aliases, --aliases)"

@@ -201,6 +201,10 @@ def test_a_local_file_comes_first_and_the_nearest_of_several(
     local(tmp_path, b"other", "a/deep/file.txt")
     fetch("one", tmp_path / "near", local(tmp_path, CONTENT, "b/file.txt"))
     assert (tmp_path / "near").read_bytes() == CONTENT and len(site.asked) == 1
+    # Of a plain text, it may be the gzip.
+    packed = local(tmp_path, gzip.compress(CONTENT), "c/file.txt.gz") / "c"
+    fetch("one", tmp_path / "unpacked", packed)
+    assert (tmp_path / "unpacked").read_bytes() == CONTENT
     # It may be the output itself.
     output = tmp_path / "data/b/file.txt"
     fetch("one", output, output.parent)

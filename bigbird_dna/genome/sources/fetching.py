@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, check_writable, link_target
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources.http_request import (
     CHUNK,
@@ -143,8 +144,8 @@ def _receive(
 def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS) -> None:
     """Write the file of a source to `output`, from `data_dir` if found, else by download.
 
-    `data_dir` is searched recursively for the file's name; files closer to the top take precedence. An
-    interrupted download leaves `output`.fetch.part, and the next call resumes it.
+    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files closer
+    to the top take precedence. An interrupted download leaves `output`.fetch.part, and the next call resumes it.
     """
     source = find_source(key)
     local = _local_file(source, data_dir)
@@ -170,8 +171,9 @@ def _local_file(source: Source, directory: Path | None) -> Path | None:
         return None
     if not directory.is_dir():
         raise UsageError(f"data_dir: {directory} is not a directory")
+    names = (source.file, f"{source.file}.gz")
     found = sorted(
-        (path for path in directory.rglob(source.file) if is_file(path)),
+        (path for name in names for path in directory.rglob(name) if is_file(path)),
         key=lambda path: (len(path.parts), path),
     )
     if not found:
@@ -187,7 +189,11 @@ def _copy(source: Source, local: Path, output: Path) -> None:
     try:
         check_room(output, local.stat().st_size)
         with atomic_path(output) as temporary:
-            shutil.copyfile(local, temporary)
+            if local.name == f"{source.file}.gz":
+                with open_bytes(local) as packed, temporary.open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+            else:
+                shutil.copyfile(local, temporary)
             _check_copy(source, temporary, local)
     except OSError as error:
         raise DataError(f"{local}: cannot copy the file: {error.strerror}") from None
