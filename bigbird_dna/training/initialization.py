@@ -78,7 +78,11 @@ class Initialization(NamedTuple):
         pretrained = model.one_encoder()
         if self.settings.extend_positions is not None:
             extend_positions(pretrained, self.config.max_length, self.settings.extend_positions)
-        encoder.load_state_dict(pretrained.state_dict())
+        weights = pretrained.state_dict()
+        if encoder.config.kmers and not pretrained.config.kmers:
+            # Vectors of k-mers start at zero: without training, the encoder computes what the pretrained one does.
+            weights |= {name: value for name, value in encoder.state_dict().items() if name not in weights}
+        encoder.load_state_dict(weights)
 
     def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
         """Provenance of a model's initialization; `leaked` is the result of `seen` for the held-out data."""
@@ -167,7 +171,8 @@ class FinetuningTask(ModelTask[M]):
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
         if start is None:
             return Initialization(encoder, reader, settings)
-        if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
+        free = FREE if start.config.kmers else {*FREE, "kmers"}
+        if start.config.model_dump(exclude=free) != encoder.model_dump(exclude=free):
             raise ConfigError(f"{start.path}: the encoder differs from the configuration's")
         trained, wanted, extend = start.config.max_length, encoder.max_length, settings.extend_positions
         if trained != wanted:
