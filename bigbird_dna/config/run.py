@@ -207,7 +207,10 @@ class Config(Section):
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
         if self.start_sites is not None:
             if not self.has_promoters or self.has_sequences:
-                yield "start_sites needs promoters.source, the annotated start sites on a genome"
+                yield (
+                    "start_sites needs promoters.source, the annotated start sites on a genome; without them, "
+                    "it must be null"
+                )
             self.encoder.check_pooling(self.start_sites.chromatin.model.pooling, "start_sites")
 
     def _faults_of_annotation(self) -> Iterator[str]:
@@ -317,7 +320,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         ),
         *("sequences.training", "sequences.baselines", "sequences.evaluation"),
     ),
-    "promoter-baseline": ("seed", "promoters.evaluation", "promoters.windows.upstream"),
+    "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": (
         *("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),

@@ -385,16 +385,16 @@ def extract_split(
                 regions[named.interval.contig].append(named.interval)
         if not regions:
             raise ConfigError(f"genome.{split} needs at least one contig or region")
-        write_fasta(output, ((contig, _only(genome, regions[contig])) for contig in regions))
+        write_fasta(output, ((contig, _only(genome, contig, own)) for contig, own in regions.items()))
 
 
-def _only(genome: Reference, regions: Sequence[Interval]) -> str:
+def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
     """Return the sequence of a contig up to the end of the last region, with N between regions."""
     text, end = "", 0
     for region in sorted(regions):
         start = max(region.start, end)  # regions of a split may overlap
         if start < region.end:
-            text += "N" * (start - end) + genome.fetch(region._replace(start=start))
+            text += "N" * (start - end) + genome.fetch(Interval(contig, start, region.end))
             end = region.end
     return text
 

@@ -99,10 +99,10 @@ rule model_calibrate_start_sites:
         data=subpath(input.bins, parent=True),
         device=device,
     shell:
-        "(bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --threads {threads} --device {params.device:q} &&"
-        " bigbird-dna model calibrate-calls {output:q} --reference {input.valid:q}"
-        " --promoters {input.promoters:q} --threads {threads} --device {params.device:q}) > {log:q} 2>&1"
+        "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        " && bigbird-dna model calibrate-calls {output:q} --reference {input.valid:q}"
+        " --promoters {input.promoters:q} --threads {threads} --device {params.device:q} >> {log:q} 2>&1"
 
 
 rule call_promoters:

@@ -206,7 +206,12 @@ rule train_baseline_promoter:
     params:
         windows=subpath(input.windows, parent=True),
         scan=lambda wildcards, input: (
-            ["--scan", input.scan, f"--stride={CONFIG.example_scan.stride}"] if input.scan else []
+            [
+                *("--scan", input.scan, f"--stride={CONFIG.example_scan.stride}"),
+                f"--set=promoters.windows.upstream={CONFIG.promoters.windows.upstream}",
+            ]
+            if input.scan
+            else []
         ),
         version=VERSION,
     shell:
