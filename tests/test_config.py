@@ -15,6 +15,7 @@ from bigbird_dna.config import (
     STAGES,
     AblationConfig,
     ChromatinTrainingConfig,
+    StartSitesConfig,
     ClassifierConfig,
     Config,
     EncoderConfig,
@@ -153,6 +154,8 @@ def _changed(section: Section, key: str) -> Section:
     impossible = (
         Section() if first in ("sequences", "pretraining_study", "long_range_arena", "byte_lm") else "changed"
     )
+    if first == "start_sites":
+        impossible = StartSitesConfig(bin=10)
     value = _changed(getattr(section, first), rest) if rest else impossible
     return section.model_copy(update={first: value})
 
@@ -247,13 +250,13 @@ def test_shipped_configurations_fit_the_schema_that_they_name(path: Path) -> Non
 
 # Stages
 
-TRAINED = {"pretraining", "promoters", "chromatin"}
+TRAINED = {"pretraining", "promoters", "chromatin", "start-sites"}
 MODELS = {*TRAINED, "sequences"}
 READERS: dict[str, set[str]] = {
     "chromatin.data.valid_regions": {"tokens", "chromatin-data", "chromatin"},
     "chromatin.data.test_regions": {"tokens", "chromatin-data", "chromatin"},
-    "seed": {*MODELS, "tokens", "windows", "promoter-baseline", "chromatin-data"},
-    "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
+    "seed": {*MODELS, "tokens", "windows", "promoter-baseline", "chromatin-data", "start-sites-data"},
+    "genome": {*TRAINED, "tokens", "windows", "chromatin-data", "start-sites-data", "held-out"},
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
@@ -265,6 +268,7 @@ READERS: dict[str, set[str]] = {
     "promoters.calibration": {"promoters"},
     "promoters.evaluation.baseline_kmer": {"promoter-baseline", "promoters"},  # k of the ensemble's member
     "promoters.evaluation": {"promoter-baseline"},
+    "start_sites": {"start-sites", "start-sites-data"},
     "chromatin.data": {"chromatin-data", "chromatin"},
     "chromatin.model": {"chromatin"},
     "chromatin.training": {"chromatin"},
@@ -324,6 +328,7 @@ def test_intergenic_negatives_need_an_annotation() -> None:
 
 def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
+    read.add("start_sites")  # as `chromatin` of its stages
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     expected = {
         "": "results data_dir kernel_cache num_gpus token_jobs simulation.megabases splits.similarity_strata "
@@ -342,6 +347,20 @@ def test_keys_of_no_stage() -> None:
     assert unread == {f"{section}{key}" for section, keys in expected.items() for key in keys.split()}
 
 
+def test_start_sites_are_a_chromatin_model() -> None:
+    """Of two tracks, whose bins of a window are trained and scored together."""
+    config = parse_config({"start_sites": {"bin": 50, "training": {"steps": 7, "optimizer": {}}}})
+    assert config.start_sites is not None
+    section = config.start_sites.chromatin
+    assert (section.data.tracks, section.data.bin, section.data.window) == ("tss", 50, 3000)
+    assert (section.model.pooling, section.model.bin_layers, section.model.ensemble) == ("bin", 1, False)
+    training = section.training
+    assert (training.steps, training.batch_size, training.bins_per_window) == (7, 8, 59)
+    assert training.optimizer.learning_rate == 1e-3
+    assert stage_values(config, "start-sites")["chromatin"]["data"] == section.data.model_dump(mode="json")
+    assert stage_values(config, "chromatin")["chromatin"]["data"]["tracks"] is None
+
+
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
     "name", ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors", "minimal"]
@@ -351,7 +370,9 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
 ) -> None:
     config = load_config(REPOSITORY / f"workflow/config/{name}.yaml")
     read = load_config(written(tmp_path / f"{stage}.yaml", stage_text(config, stage)))
-    assert stage_values(read, stage) == stage_values(config, stage)
+    if stage.startswith("start-sites"):
+        config = config.model_copy(update={"chromatin": (config.start_sites or StartSitesConfig()).chromatin})
+    assert stage_values(read, stage.replace("start-sites", "chromatin")) == stage_values(config, stage)
     for section in STAGES[stage]:
         mine, theirs = read, config
         for part in section.split("."):
@@ -465,7 +486,11 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
         {"promoters": OWN, "example_scan": 3},
         {"promoters": {"windows": {"upstream": None}}},
         {"promoters": {"windows": {"negative_sets": ["user"]}, "shuffled_label_control": "user"}},
-        # Of a whole run with its targets: sequences without what they need.
+        {"start_sites": {"bin": 21}},
+        {"start_sites": {"window": 10}},
+        # Of a whole run with its targets: start sites without a genome's, sequences without what they need.
+        {"promoters": OWN, "start_sites": {}},
+        {"genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]}, "start_sites": {}},
         {"promoters": OWN, "genome": {"test": ["a"]}},
         {"promoters": OWN, "chromatin": {"data": {"tracks": "simulated"}}},
         {"promoters": {**OWN, "model": {}}},

@@ -198,8 +198,8 @@ class KmerLogistic(LogisticBaseline):
     @property
     def intercept(self) -> float:
         """Log-odds of a window without k-mers."""
-        means = self._scaler().mean_  # None: a sparse matrix is not centered
-        offset = 0.0 if means is None else float(self.coefficients @ means)
+        scaler = self._scaler()  # does not center a sparse matrix, but may know its mean
+        offset = float(self.coefficients @ scaler.mean_) if scaler.with_mean else 0.0
         return float(self._regression().intercept_[0]) - offset
 
     def _scaler(self) -> Any:

@@ -69,6 +69,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "chromatin": "cli.prepare.prepare_chromatin",
             "filter-bins": "cli.homology.drop_similar_bins",
             "contig": "cli.prepare.extract",
+            "held-out": "cli.prepare.extract_held_out",
             "random-variants": "cli.prepare.draw_random_variants",
             "tokenizer": "cli.prepare.train_tokenizer",
             "tokens": "cli.prepare.tokenize",

@@ -9,7 +9,7 @@ import typer
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -227,6 +227,28 @@ def extract(
     from bigbird_dna.genome.reference import extract_contig
 
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
+
+
+def extract_held_out(
+    config: Path = opt.CONFIG,
+    split: str = argument("Split: valid or test.", "SPLIT"),
+    overrides: list[str] | None = opt.OVERRIDES,
+    reference: Path | None = opt.RUN_REFERENCE,
+    output: Path | None = output(None, "FILE", "bgzip FASTA to write.", "RESULTS/genome/SPLIT.fa.gz"),
+) -> None:
+    """Write the contigs and regions that the configuration holds out (genome.valid, genome.test) as FASTA.
+
+    Coordinates are those of the reference: bases of a contig outside of its held-out regions are N.
+
+    Example: bigbird-dna prepare held-out workflow/config/demo.yaml test
+    """
+    from bigbird_dna.genome.reference import extract_split
+    from bigbird_dna.genome.sources.inputs import find_assembly
+
+    check_choice("SPLIT", split, ("valid", "test"))
+    settings, paths = opt.read_run(config, overrides)
+    target = output or paths.held_out_sequence(split)
+    extract_split(reference or paths.reference, settings.genome, split, target, find_assembly(settings))
 
 
 def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:

@@ -1,5 +1,6 @@
 """Commands that evaluate predictions or write plots, summary and report of a run, all from existing files."""
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from pathlib import Path
@@ -276,6 +277,9 @@ def draw_scores(
     contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
     start: int | None = option(None, None, "Start of the region, 0-based.", "all", least=0),
     end: int | None = option(None, None, "End of the region, exclusive.", "all", least=1),
+    megabases: float | None = option(
+        None, "F", "Plot at most F Mb, from the start of the region, or the first score.", "all"
+    ),
 ) -> None:
     """Plot scores along a contig, on both strands, with known transcription start sites and genes.
 
@@ -289,7 +293,10 @@ def draw_scores(
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
-    track = read_score_track(scores, contig, start, end)
+    if megabases is not None and not 0 < megabases < math.inf:
+        raise UsageError(f"--megabases {megabases:g}: must be above 0")
+    longest = None if megabases is None else max(1, round(megabases * 1e6))
+    track = read_score_track(scores, contig, start, end, longest)
     sites = read_loci(promoters) if promoters is not None else []
     score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
 
@@ -301,6 +308,7 @@ def summarize(
     promoters: Path | None = option(
         None, None, "promoters.tsv of evaluate promoters.", "", "--promoter-table"
     ),
+    scan: Path | None = option(None, None, "scan.tsv of evaluate scan.", "", "--scan-table"),
     loci: Path | None = option(None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"),
     statistics: Path | None = option(None, None, "statistics.json of prepare token-stats."),
     groups: Path | None = option(None, None, "groups.tsv of auc-report."),

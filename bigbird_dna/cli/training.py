@@ -250,6 +250,15 @@ def fit_promoter_baseline(
         "Directory for the predictions: kmer.parquet, position.parquet, orf.parquet, composition.parquet.",
         str(opt.RESULTS.promoter_baselines("SET")),
     ),
+    scan: Path | None = option(
+        None,
+        "FASTA",
+        "Indexed FASTA to score as well, with k-mer and position: kmer.scan.tsv and position.scan.tsv, tables "
+        "of score-promoters.",
+        "none",
+        "--scan",
+    ),
+    stride: int = option(10, "BP", "With --scan: distance between windows.", least=1),
     baselines: list[str] | None = option(
         None,
         "k-mer|position|orf|composition",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from bigbird_dna.config.sequences import LabelKind as LabelKind
     from bigbird_dna.config.sequences import SequencesConfig as SequencesConfig
     from bigbird_dna.config.sequences import SequenceTrainingConfig as SequenceTrainingConfig
+    from bigbird_dna.config.start_sites import StartSitesConfig as StartSitesConfig
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import FinetuningConfig as FinetuningConfig
     from bigbird_dna.config.training import KeepingConfig as KeepingConfig
@@ -70,8 +71,8 @@ if TYPE_CHECKING:
 
 # The smallest first: a model's own code needs no others.
 _MODULES = (
-    "section network mechanisms data training sequences promoters chromatin paths experiments long_range run "
-    "reading"
+    "section network mechanisms data training sequences promoters chromatin start_sites paths experiments "
+    "long_range run reading"
 )
 
 if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names

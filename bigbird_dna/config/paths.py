@@ -21,6 +21,11 @@ def baseline_file(baseline: str) -> str:
     return f"{baseline.replace('-', '')}.parquet"
 
 
+def scan_file(baseline: str) -> str:
+    """File of the scores of a promoter baseline along contigs, in the same directory."""
+    return f"{baseline.replace('-', '')}.scan.tsv"
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """Paths of a run's files under its directory `results`.
@@ -53,12 +58,16 @@ class RunPaths:
     test_sequences = _Place("promoters/test.fa.gz")
     sequence_model = _Place("models/sequences")
     scored_contig = _Place("scores/contig.fa.gz")
+    promoter_calls = _Place("scores/calls.bed")
+
+    start_sites_data = _Place("start-sites/data")
+    trained_start_sites = _Place("models/start-sites-trained")
+    start_sites_model = _Place("models/start-sites")
 
     deepsea_bundle = _Place("chromatin/bundle")
     labeled_bins = _Place("chromatin/labeled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
-    calling_promoters = _Place("models/call-promoters")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     chromatin_dyads = _Place("chromatin/dyads.npy")
@@ -80,6 +89,10 @@ class RunPaths:
     def token_store(self, split: str) -> Path:
         """Token store of a split."""
         return self.tokens / split
+
+    def held_out_sequence(self, split: str) -> Path:
+        """FASTA of the contigs and regions of a held-out split."""
+        return self.results / f"genome/{split}.fa.gz"
 
     def promoter_model(self, name: str) -> Path:
         """Model directory of a negative set, or of a control."""

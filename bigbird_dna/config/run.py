@@ -18,17 +18,26 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.config.sequences import SequencesConfig
+from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
 
 class ScoringConfig(Section):
-    """Example of `score-promoters` on held-out contigs."""
+    """Example of `score-promoters` on held-out contigs.
 
-    stride: int = field(10, "distance between windows, bp", ge=1)
-    negative_set: NegativeSet = field("genomic", "negative set of the model that scores")
+    With `start_sites`, its model scores all test contigs; otherwise a promoter model the first one.
+    """
+
+    stride: int = field(10, "distance between windows of promoter models and baselines, bp", ge=1)
+    negative_set: NegativeSet = field(
+        "genomic", "negative set of the model that scores; with start_sites, of the baselines"
+    )
     max_megabases: float | None = field(
-        0.2, "maximum scored length of the first test contig or region, Mb; none: all of it", gt=0
+        0.2,
+        "maximum scored (with start_sites: plotted) length of the first test contig or region, Mb; none: all "
+        "of it",
+        gt=0,
     )
     shards: int = field(1, "number of shards; scores are the same to 1e-6", ge=1, le=10_000)
 
@@ -53,6 +62,9 @@ class Config(Section):
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
+    start_sites: StartSitesConfig | None = field(
+        None, "model of the start sites along a genome, which calls promoters; none: no such model"
+    )
     chromatin: ChromatinConfig = ChromatinConfig()
     sequences: SequencesConfig = SequencesConfig()
     example_scan: ScoringConfig = ScoringConfig()
@@ -193,6 +205,13 @@ class Config(Section):
             self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
         if self.has_chromatin:
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
+        if self.start_sites is not None:
+            if not self.has_promoters or self.has_sequences:
+                yield (
+                    "start_sites needs promoters.source, the annotated start sites on a genome; without them, "
+                    "it must be null"
+                )
+            self.encoder.check_pooling(self.start_sites.chromatin.model.pooling, "start_sites")
 
     def _faults_of_annotation(self) -> Iterator[str]:
         """Yield negative sets that need coding bases, if there is no annotation."""
@@ -314,16 +333,27 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
         "chromatin.calibration",
     ),
+    "held-out": ("genome",),
     "encoder": ("encoder",),
     "long-range": ("long_range_arena",),
     "density": ("byte_lm",),
     # All sections and keys except paths.
     "report": (
         *("num_gpus", "token_jobs", "seed", "simulation", "genome", "splits", "tokens", "encoder"),
-        *("pretraining", "promoters", "chromatin", "example_scan", "pretraining_study", "tables", "ablation"),
+        *("pretraining", "promoters", "start_sites", "chromatin", "example_scan", "pretraining_study"),
+        *("tables", "ablation"),
     ),
 }
-"""Stage → sections and keys of the configuration that it reads; other keys do not run it again."""
+STAGES = {
+    **STAGES,
+    "start-sites-data": STAGES["chromatin-data"],
+    "start-sites": STAGES["chromatin"],
+    "start-sites-calibration": STAGES["chromatin-calibration"],
+}
+"""Stage → sections and keys of the configuration that it reads; other keys do not run it again.
+
+The section `chromatin` of stages of start sites is that of `start_sites`.
+"""
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
@@ -332,6 +362,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     Single keys of other sections are omitted if null or an empty list.
     """
     include: dict[str, Any] = {}
+    config = _config_of(config, stage)
     for name in _stored(config, stage):
         *outer, last = name.split(".")
         here = include
@@ -339,6 +370,14 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
             here = here.setdefault(section, {})
         here[last] = True
     return config.model_dump(mode="json", include=include)
+
+
+def _config_of(config: Config, stage: str) -> Config:
+    """Return the configuration whose keys a stage reads."""
+    if not stage.startswith("start-sites"):
+        return config
+    section = (config.start_sites or StartSitesConfig()).chromatin
+    return config.model_copy(update={"chromatin": section})
 
 
 def _stored(config: Config, stage: str) -> list[str]:
@@ -351,7 +390,7 @@ def check_stages(config: Config) -> None:
     for stage in STAGES:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
-            names = " and ".join(_stored(config, stage))
+            names = " and ".join(_stored(_config_of(config, stage), stage))
             raise ConfigError(f"{names} have {size:,} bytes, more than {_LARGEST:,}: shorten their lists")
 
 

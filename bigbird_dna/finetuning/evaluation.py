@@ -15,9 +15,10 @@ from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
+from bigbird_dna.baselines.scan import ScanBaseline, write_baseline_scans
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
-from bigbird_dna.config.paths import baseline_file
+from bigbird_dna.config.paths import baseline_file, scan_file
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import POSITION, PROMOTER_BASELINES, blocks_of
@@ -58,11 +59,14 @@ def promoter_baselines(
     windows: Path,
     reference: Path,
     output: Path,
+    scan: Path | None = None,
+    stride: int = 10,
 ) -> None:
     """Fit logistic regressions to the training windows, and write their predictions, in the format of models,
     as `baseline_file`s of the directory `output`.
 
-    `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
+    With `scan`, an indexed FASTA, `position` and `k-mer` also score windows every `stride` bp along its records,
+    into `scan_file`s. `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
     longest open reading frame, or composition; none: all, but `position` only for aligned windows, for which
     it otherwise raises `DataError`.
     """
@@ -76,12 +80,19 @@ def promoter_baselines(
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
+        scanned: dict[Path, ScanBaseline] = {}
         for name in names:
             model = promoter_regression(name, settings.baseline_kmer, settings.seed)
             model.fit([sequences[row] for row in rows], data.labels[rows])
             write_predictions(
                 directory / baseline_file(name), held_out_predictions(data, sequences, model.predict)
             )
+            if scan is not None and isinstance(model, ScanBaseline):
+                scanned[directory / scan_file(name)] = model
+        if scan is not None:
+            upstream, _ = config.promoters.windows.sides
+            sizes = {"upstream": upstream, "length": len(sequences[0]), "stride": stride}
+            write_baseline_scans(scanned, scan, **sizes)
 
 
 def aligned(windows: Path) -> bool:

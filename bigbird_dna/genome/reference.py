@@ -6,17 +6,19 @@ import struct
 import threading
 import warnings
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyfaidx
 
+from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, is_special, link_target, scratch_directory
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.errors import DataError, UsageError, error_text, meant, one_of
+from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text, meant, one_of
 from bigbird_dna.genome.assembly import (
     ALIAS_HINT,
     CUSTOM,
@@ -30,7 +32,7 @@ from bigbird_dna.genome.contig_records import ContigFragments, flat_format, stre
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, Identity, index_fasta, recall, remember, settle
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
-from bigbird_dna.genome.splits import find_named_region, fitting_contigs
+from bigbird_dna.genome.splits import find_named, find_named_region, fitting_contigs
 
 FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
 """Exceptions that pyfaidx raises for damaged files."""
@@ -369,6 +371,32 @@ def extract_contig(
             end = min(end, _first_base(genome, place) + max(1, round(megabases * 1e6)))
         known = genome.fetch(Interval(place.contig, place.start, end))
         write_fasta(output, [(place.contig, "N" * place.start + known)])
+
+
+def extract_split(
+    reference: Path, config: GenomeConfig, split: Literal["valid", "test"], output: Path, assembly: Assembly
+) -> None:
+    """Write the held-out contigs and regions of a split at unchanged coordinates, as bgzip FASTA with
+    indices. Other bases of their contigs are N, or left out at the end."""
+    regions: defaultdict[str, list[Interval]] = defaultdict(list)
+    with Reference(reference) as genome:
+        for named in find_named(config, genome.contigs, assembly):
+            if named.kind == split:
+                regions[named.interval.contig].append(named.interval)
+        if not regions:
+            raise ConfigError(f"genome.{split} needs at least one contig or region")
+        write_fasta(output, ((contig, _only(genome, contig, own)) for contig, own in regions.items()))
+
+
+def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
+    """Return the sequence of a contig up to the end of the last region, with N between regions."""
+    text, end = "", 0
+    for region in sorted(regions):
+        start = max(region.start, end)  # regions of a split may overlap
+        if start < region.end:
+            text += "N" * (start - end) + genome.fetch(Interval(contig, start, region.end))
+            end = region.end
+    return text
 
 
 def _first_base(genome: Reference, place: Interval) -> int:

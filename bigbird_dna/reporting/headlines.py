@@ -11,8 +11,8 @@ from bigbird_dna.disk.tables import read_table
 from bigbird_dna.reporting.summary import MINUS, NO_BASELINES, SHUFFLED, SUMMARY, SummaryRow
 
 # Measures, with the sign of a better value.
-_MEASURES = {"AUROC": 1, "bits per base": -1, "median AUROC": 1}
-CHANCE = "chance"
+_MEASURES = {"average precision": 1, "AUROC": 1, "bits per base": -1, "median AUROC": 1}
+CALLS, CHANCE = "calls", "chance"
 # Trainings on shuffled labels differ by about 0.1, more than the interval over test windows contains.
 _NEAR = 0.15
 
@@ -33,6 +33,8 @@ class Headline(NamedTuple):
         if subject == "promoters":
             part, _, stratum = part.partition(", ")
             return f"promoters against {part} negatives" + (f" ({stratum})" if stratum else "")
+        if subject == CALLS:
+            return f"{subject} {part} of a TSS"
         subject = {"pretraining": "held-out sequence"}.get(subject, subject)
         return f"{subject} ({part})" if part else subject
 

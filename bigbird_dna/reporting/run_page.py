@@ -22,7 +22,7 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import Schema, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.metrics.auroc import ENDS
-from bigbird_dna.reporting.headlines import Headline, headlines
+from bigbird_dna.reporting.headlines import CALLS, Headline, headlines
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.summary import SHUFFLED, SummaryRow
 from bigbird_dna.reporting.track_page import data_uri, render_page, resource
@@ -122,9 +122,10 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
 
 
 def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
-    """Return two sentences: the result for the promoters where the model is weakest, and all verdicts.
+    """Return two sentences: the result for calls along contigs, and all verdicts.
 
-    Without promoters, the first sentence is on all tracks. A control that is not near chance is a warning.
+    Without calls, the first sentence is on the promoters where the model is weakest; without promoters, on
+    all tracks. Of several distances of calls, it is that in the middle. A control that is not near chance is a warning.
     """
     tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.
@@ -132,9 +133,13 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     if not models:
         return []
     promoters = [one for one in models if one.model.section.startswith("promoters")]
-    first = min(promoters, key=lambda one: one.model.value) if promoters else (tracks or models)[-1]
+    calls = [one for one in models if one.model.section.startswith(CALLS)]
+    if calls:
+        first = calls[len(calls) // 2]
+    else:
+        first = min(promoters, key=lambda one: one.model.value) if promoters else (tracks or models)[-1]
     where = f"On {', '.join(held_out)}, held out from training" if held_out else "On held-out data"
-    lowest = ", its lowest," if len(promoters) > 1 else ""
+    lowest = ", its lowest," if len(promoters) > 1 and not calls else ""
     verdicts: dict[str, list[str]] = {}
     for one in models:
         verdicts.setdefault(one.verdict, []).append(one.task)
@@ -212,12 +217,12 @@ class ReportItem(NamedTuple):
 # Sections of the page; sections without files are omitted, and those after the first are collapsed.
 PARTS: dict[str, tuple[ReportItem, ...]] = {
     "Results": (
-        ReportItem("roc.svg", "ROC curves", "roc"),
-        ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
-        ReportItem("promoters.tsv", "All metrics of promoters", "promoters", folded=True),
         ReportItem("score_track.svg", "Scores along a contig", "score_track"),
         ReportItem("scan.svg", "Calls along a contig", "scan"),
         ReportItem("scan.tsv", "Calls, table", folded=True),
+        ReportItem("roc.svg", "ROC curves", "roc"),
+        ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
+        ReportItem("promoters.tsv", "All metrics of promoters", "promoters", folded=True),
         ReportItem("calibration.svg", "Calibration", "calibration"),
         ReportItem("calibration.tsv", "Calibration, table", folded=True),
         ReportItem("groups.tsv", "Chromatin tracks by group", "tracks"),

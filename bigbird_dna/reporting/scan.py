@@ -30,17 +30,24 @@ from bigbird_dna.calibration.calls import (
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
-from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
+from bigbird_dna.metrics.resampling import (
+    draw_counts,
+    mean_over_seeds,
+    percentile_interval,
+    sampled_rates,
+    with_width,
+)
 from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure, show_text
 from bigbird_dna.reporting.score_track import scored_windows
 
 SCAN = Schema.of(
     "text predictor; count within; text selection; count tss calls; number threshold",
     "metric calls_per_megabase nominal_fdr; estimate realized_fdr recall",
-    "metric chance_fdr average_precision median_distance",
+    "metric chance_fdr; estimate average_precision difference; metric median_distance",
     key=["predictor", "within", "selection"],
 )
 BEST_F1 = "best F1"
+RESAMPLES = 1000
 _POINTS = 400  # of a curve; more are not visible
 DISTANCES = (50, 100, 500)
 RATES = (0.05, 0.1, 0.2, 0.5)
@@ -88,33 +95,82 @@ def scan_report(
 
     `promoters` has the annotated TSSs (`prepare promoters`). A call is correct `within` a distance in bp;
     calls of a strand are more than `suppress` bp apart. Thresholds are those of the nominal rates `RATES`,
-    and that of the largest F1, which is chosen on the same TSSs. Without TSSs on the scanned sequence, a
-    distance has one row, of no calls. Other arguments and errors are those of `read_scan` and `sites_of`.
+    and that of the largest F1, which is chosen on the same TSSs. `difference` is the average precision of the
+    first scan minus that of another one. Without TSSs on the scanned sequence, a distance has one row, of no
+    calls. Other arguments and errors are those of `read_scan` and `sites_of`.
     """
     rows: list[tuple[Any, ...]] = []
     curves: dict[int, dict[str, MatchedCalls]] = {distance: {} for distance in within}
-    chances = dict.fromkeys(within, np.nan)
+    chances: dict[int, dict[str, float]] = {distance: {} for distance in within}
+    megabases: dict[str, float] = {}
     for name, path in scans.items():
         scan = read_scan(path)
         sites = sites_of(promoters, scan)
         if not any(map(len, sites.values())):
-            rows += [(name, gap, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5)) for gap in curves]
             continue
-        calls = find_track_calls(scan, suppress)
-        for distance in curves:
-            found = curves[distance][name] = match_tracks(calls, sites, distance)
-            chances[distance] = chance_precision(scan, sites, distance)
-            own = (1 - chances[distance], found.curve.average_precision)
+        calls, megabases[name] = find_track_calls(scan, suppress), scan.megabases
+        for distance in within:
+            curves[distance][name] = match_tracks(calls, sites, distance)
+            chances[distance][name] = chance_precision(scan, sites, distance)
+    precisions = {distance: average_precisions(found) for distance, found in curves.items()}
+    for name in scans:
+        for distance, curve in curves.items():
+            if name not in curve:
+                rows.append((name, distance, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5)))
+                continue
+            found = curve[name]
+            own = (1 - chances[distance][name], *precisions[distance][name])
             for selection, count in selected(found).items():
-                values = call_metrics(found, count, scan.megabases)
+                values = call_metrics(found, count, megabases[name])
                 rows.append(
                     (name, distance, selection, len(found.site_blocks), *values[:-1], *own, values[-1])
                 )
     table = pd.DataFrame(rows, columns=SCAN.names)
     with into_directory(output, [promoters, *scans.values()]) as files:
         write_table(files / "scan.tsv", table, SCAN)
-        scan_figure(curves, chances, files / "scan.svg")
+        lines = {distance: [*found.values(), np.nan][0] for distance, found in chances.items()}
+        scan_figure(curves, lines, files / "scan.svg")
     return table
+
+
+def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[float, ...]]:
+    """Return the average precision of each predictor, and the first one's minus it, with 95 % intervals.
+
+    Intervals are percentiles over resampled blocks of `BLOCK_BASES` bp, the same for all predictors; what a
+    call takes is not matched again. With one block, or for the first one's own difference, they are NaN.
+    """
+    if not found:
+        return {}
+    ids = np.unique(np.concatenate([part for one in found.values() for part in (one.blocks, one.site_blocks)]))
+    drawn = [np.ones((1, len(ids)))]
+    if len(ids) > 1:
+        drawn += draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))
+    weights = np.concatenate(drawn)  # the first row: all blocks once
+    sampled = {name: _weighted_average_precision(one, ids, weights) for name, one in found.items()}
+    first, values = next(iter(sampled)), {}
+    for name, precision in sampled.items():
+        lead = sampled[first] - precision
+        difference = UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])
+        values[name] = (*percentile_interval(precision[0], precision[1:]), *difference)
+    return values
+
+
+def _weighted_average_precision(found: MatchedCalls, ids: Integers, weights: Floats) -> Floats:
+    """Return the average precision (R,) if the blocks `ids` (B,) have `weights` (R, B); NaN without a TSS."""
+    steps = np.flatnonzero(np.append(found.scores[1:] != found.scores[:-1], True))
+    correct = found.gaps >= 0
+    steps = steps[np.diff(np.cumsum(correct)[steps], prepend=0) > 0]  # others add nothing
+    number, blocks = np.searchsorted(steps, np.arange(len(correct))), np.searchsorted(ids, found.blocks)
+    shape = (len(steps) + 1, len(ids))  # the last row: calls below all correct ones
+    new_calls, new_correct = np.zeros(shape), np.zeros(shape)
+    np.add.at(new_calls, (number, blocks), 1)
+    np.add.at(new_correct, (number[correct], blocks[correct]), 1)
+    sites = np.bincount(np.searchsorted(ids, found.site_blocks), minlength=len(ids))
+    calls, gained = np.cumsum(weights @ new_calls[:-1].T, axis=1), weights @ new_correct[:-1].T
+    precision = np.divide(np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0)
+    total = weights @ sites
+    area = (precision * gained).sum(axis=1)
+    return np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0)
 
 
 def selected(found: MatchedCalls) -> dict[str, int]:

@@ -97,12 +97,16 @@ def scored_windows(path: Path) -> Iterator[ScoredRow]:
 
 
 def read_score_track(
-    path: Path, contig: str | None = None, start: int | None = None, end: int | None = None
+    path: Path,
+    contig: str | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    longest: int | None = None,
 ) -> ScoreTrack:
     """Read the scores of a contig (None: the first) at TSS positions in `[start, end)`, 0-based, as points.
 
     Rows without a TSS, as of records that are too short, are no points. By default, the range extends from
-    the first base of a scored window to the end of the last window. `DataError`: the file is not such a
+    the first base of a scored window to the end of the last window. `longest` limits it, in bp. `DataError`: the file is not such a
     table, or has no such contig or no score in the range.
     """
     inside: list[ScoredRow] = []
@@ -123,6 +127,9 @@ def read_score_track(
     if start is None:  # a region may start with N
         start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
     end = max(row.end for row in inside) if end is None else end
+    if longest is not None and end - start > longest:
+        end = start + longest
+        inside = [row for row in inside if row.tss is None or row.tss < end]
     strands = {}
     for strand in "+-":
         own = (row for row in inside if row.strand == strand and row.tss is not None)

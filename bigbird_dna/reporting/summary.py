@@ -30,6 +30,7 @@ from bigbird_dna.metrics.auroc import ENDS, Estimate, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
 from bigbird_dna.reporting.predictors import STYLES
 from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
+from bigbird_dna.reporting.scan import BEST_F1, SCAN
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
 from bigbird_dna.reporting.variants import ALL, COMPARED, HELD_OUT, VARIANTS
 
@@ -55,6 +56,7 @@ Line = Mapping[Any, Any]
 
 def summarize(
     *,
+    scan: Path | None = None,
     loci: Path | None = None,
     statistics: Path | None = None,
     pretraining: Path | None = None,
@@ -70,11 +72,12 @@ def summarize(
 ) -> str:
     """Summarize a run from the tables and metrics of its steps, as text and as the table `output`.
 
-    `loci` is `promoters.json` of the promoters mapped to the reference, `statistics` the tokenizer's
+    `scan` is the table of `evaluate scan`, `loci` `promoters.json` of the promoters mapped to the reference, `statistics` the tokenizer's
     `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
     the others are tables of the reports. The last line of the text contains the path `report`.
     """
     sources = (
+        (scan, scan_rows),
         (loci, locus_rows),
         (statistics, token_rows),
         (bits, language_rows),
@@ -236,6 +239,21 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                 note = "; ".join(filter(None, notes))
                 figure = f"AUROC, {_PREDICTORS[line['model']]}"
                 yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
+        yield from last
+
+
+def scan_rows(source: Path) -> Iterator[SummaryRow]:
+    """Yield the average precision of calls along contigs by distance, for the model and other predictors."""
+    table = read_table(source, SCAN)
+    for distance, part in table[table["selection"] == BEST_F1].groupby("within", sort=False):
+        section, last = f"calls, within {distance:,} bp", []
+        for line in part.to_dict("records"):
+            name, precision = _PREDICTORS.get(line["predictor"], line["predictor"]), "average precision"
+            note = f"{line['tss']:,} TSSs" if line["predictor"] == MODEL else ""
+            yield SummaryRow(section, f"{precision}, {name}", *_estimate(line, "average_precision"), note)
+            lead = _estimate(line, "difference")
+            if not math.isnan(lead.value):
+                last.append(SummaryRow(section, f"{precision}, {MINUS}{name}", *lead, "paired"))
         yield from last
 
 

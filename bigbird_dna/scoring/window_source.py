@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bigbird_dna.config.start_sites import CENTER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
@@ -31,7 +32,6 @@ from bigbird_dna.scoring.scorer import calibrated_predictor
 ScannedModel = LoadedPromoterModel | LoadedChromatinModel
 
 STRIDE = 10  # bp between the windows of a promoter model
-CENTER = 0.9  # fraction of a window whose bins are scored; the others have little context on one side
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,13 @@ from bigbird_dna.calibration.calls import (
 )
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
-from bigbird_dna.reporting.scan import BEST_F1, read_scan, scan_report
+from bigbird_dna.reporting.scan import (
+    BEST_F1,
+    _weighted_average_precision,
+    average_precisions,
+    read_scan,
+    scan_report,
+)
 from tests.cli.command import invoke
 
 SEEDS = range(20)
@@ -178,6 +184,39 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
     # Calls without a TSS near are few, and the scores say too much of them.
     assert 0.2 < frame.loc[(20, BEST_F1), "realized_fdr"] < 0.6 < frame.loc[(20, BEST_F1), "chance_fdr"]
     assert frame.loc[(20, BEST_F1), "nominal_fdr"] < 0.1
+
+
+def test_intervals_of_average_precision_are_those_of_resampled_blocks(home: Path) -> None:
+    """By brute force: a call or TSS of a block that is drawn twice counts twice."""
+    scan = read_scan(home / "scores.tsv")
+    sites = sites_of(home / "promoters.tsv", scan)
+    calls = find_track_calls(scan, 200)
+    found = {
+        "model": match_tracks(calls, sites, 20),
+        "far": match_tracks(calls, sites, 300),
+        "ties": match_tracks({t: Points(p.positions, p.scores.round(1)) for t, p in calls.items()}, sites, 20),
+    }
+    ids = np.unique(np.concatenate([one.blocks for one in found.values()]))
+    weights = np.random.default_rng(1).integers(0, 3, (4, len(ids)))
+    weights[0] = 1
+    for one in found.values():
+        sampled = _weighted_average_precision(one, ids, weights.astype(float))
+        assert sampled[0] == pytest.approx(one.curve.average_precision)
+        for row, value in zip(weights, sampled, strict=True):
+            times = dict(zip(ids.tolist(), row.tolist(), strict=True))
+            repeats = np.array([times[block] for block in one.blocks.tolist()])
+            total = sum(times[block] for block in one.site_blocks.tolist())
+            again = one._replace(
+                scores=np.repeat(one.scores, repeats),
+                gaps=np.repeat(one.gaps, repeats),
+                site_blocks=np.zeros(total, np.int64),
+            )
+            assert value == pytest.approx(again.curve.average_precision)
+    values = average_precisions(found)
+    assert np.isnan(values["model"][3:]).all() and [*values] == [*found]
+    precision, low, high, lead, least, most = values["far"]
+    assert low < precision < high and lead == pytest.approx(values["model"][0] - precision)
+    assert most - least < high - low  # paired
 
 
 def test_perfect_and_useless_scores(home: Path) -> None:

@@ -30,11 +30,16 @@ def once(names: str) -> dict[str, int]:
 
 # Jobs of every run: those of the simulation or the downloads come on top.
 COMMON = once(
-    "all check_gpu prepare_reference prepare_contig prepare_promoters prepare_promoter_windows "
+    "all check_gpu prepare_reference prepare_promoters prepare_promoter_windows "
     "prepare_tokenizer prepare_tokens prepare_token_stats pretrain train_baseline_language "
     "evaluate_pretraining evaluate_promoters report_pretraining report_plot_attention report_plot_loss "
     "report_plot_scores report_summary report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
+# With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
+START_SITES = once(
+    "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
+) | {"prepare_held_out": 2, "stage_config": 11}
+FIRST_CONTIG = {"prepare_contig": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
     "evaluate_test_bins": 2,
@@ -48,12 +53,15 @@ CHROMATIN_ALONE = (
     | {"report_run": 1, "evaluate_test_bins": 1, "finetune_chromatin": 1, "stage_config": 7}
 )
 SOURCE_JOBS = {
-    "demo": {"simulate": 1, "finetune_promoter": 3},  # no control
+    # No control, and chromatin models of one window.
+    "demo": START_SITES
+    | {"simulate": 1, "finetune_promoter": 3, "evaluate_test_bins": 1, "finetune_chromatin": 1},
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
+    "yeast": START_SITES | {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}
+    "grch37": FIRST_CONTIG
+    | {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}
     | CHROMATIN
     | {"evaluate_test_bins": 1, "model_ensemble": 1},
 }

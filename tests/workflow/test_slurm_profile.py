@@ -19,7 +19,6 @@ Asked = dict[str, dict[str, str]]
 STUDIED = {"pretraining_study": STUDY}
 # Tables are targets of their own.
 TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range_arena", "byte_lm")
-TARGETS += ("results/demo/models/call-promoters",)
 DENSITY = {
     "byte_lm": {
         "format": "c4",

@@ -21,8 +21,10 @@ from tests.workflow.dry_runs import (
     CHROMATIN,
     CHROMATIN_ALONE,
     COMMON,
+    FIRST_CONTIG,
     ONE_STUDY,
     SOURCE_JOBS,
+    START_SITES,
     asking,
     dry_run,
     jobs,
@@ -262,12 +264,12 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     (tmp_path / "peaks").mkdir()
     (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
-    data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
+    data = {"tracks": "peaks", "blacklist": "black.bed"}
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
-    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
-    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
+    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 15}
+    assert jobs(text) == COMMON | CHROMATIN | SOURCE_JOBS["demo"] | expected
     assert "--compare=window" not in text
 
 
@@ -438,7 +440,7 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     whole = {"example_scan": {"max_megabases": None}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes, **whole))
-    assert jobs(text) == COMMON
+    assert jobs(text) == COMMON | FIRST_CONTIG
     assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
@@ -447,12 +449,39 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
 
 
-def test_the_precision_of_calls_is_fitted_on_request(tmp_path: Path) -> None:
-    target = "results/demo/models/call-promoters"
-    text = dry_run(tmp_path, target, *overlay(tmp_path, {"example_scan": {"negative_set": "permuted"}}))
-    found = jobs(text)
-    assert found["model_calibrate_calls"] == found["finetune_promoter"] == 1 and "report_run" not in found
-    assert "model calibrate-calls results/demo/models/promoter-permuted --reference " in text
+def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) -> None:
+    """Their model calls promoters; two baselines score the same sequence."""
+    home = "results/demo"
+    model, test = f"{home}/models/start-sites", f"{home}/genome/test.fa.gz"
+    valid = f"calibrate-calls {model} --reference {home}/genome/valid.fa.gz "
+    baselines = f"{home}/promoters/baselines-genomic"
+    for words in (
+        f"prepare held-out {home}/config/held-out.yaml test ",
+        f"prepare chromatin {home}/config/start-sites-data.yaml --track-table {home}/genome/promoters.tsv ",
+        f"finetune-chromatin {home}/config/start-sites.yaml --data {home}/start-sites/data ",
+        f"calibrate-chromatin {home}/config/start-sites-calibration.yaml {model}-trained ",
+        valid,
+        f"score-promoters {model} {test} ",
+        f"call-promoters {model} {test} -o {home}/scores/calls.bed ",
+        f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
+        f"--scores=position={baselines}/position.scan.tsv --scores=k-mer={baselines}/kmer.scan.tsv ",
+        "report plot-scores results/demo/scores/promoters.tsv ",
+        " --megabases=0.1 ",
+        f"--scan-table={home}/report/scan.tsv ",
+    ):
+        assert words in demo_run, words
+    assert demo_run.count(" --scan ") == 1
+    stages = stage_configs(demo_run)
+    assert stages["start-sites"]["chromatin"]["data"]["tracks"] == "tss"
+    assert stages["chromatin"]["chromatin"]["data"]["tracks"] == "simulated"
+    # Without them, the promoter model scores the start of the first contig.
+    text = dry_run(tmp_path, *overlay(tmp_path, {"start_sites": None}))
+    removed = {name for name, count in (START_SITES | {"stage_config": 0}).items() if count}
+    assert jobs(text).keys() == jobs(demo_run).keys() - removed | FIRST_CONTIG.keys()
+    assert "score-promoters results/demo/models/promoter-genomic results/demo/scores/contig.fa.gz " in text
+    assert "--scan" not in text
+    changes = {"promoters": {"sequences": {"positives": "promoters.fa"}}, "start_sites": {}}
+    refused(snakemake(tmp_path, *own_sequences(tmp_path, **changes)), "start_sites needs promoters.source")
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -478,10 +507,9 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
-    assert named == {"prepare reference", "prepare promoters", "prepare contig", "score-variants"}
+    assert named == {"prepare reference", "prepare promoters", "score-variants"}
     for name in named - {"score-variants"}:
         assert f"--assembly custom {aliases}" in commands[name]
-    assert "reference.fa.gz 'chr*' --exclude=chrM --exclude=chr2 " in commands["prepare contig"]
     override = f"""--set 'genome.aliases="{local}/names.tsv"'"""
     assert {name for name, words in commands.items() if override in words} == {
         *(
@@ -490,6 +518,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
             "prepare token-stats",
             "prepare promoter-windows",
             "prepare chromatin",
+            "prepare held-out",
         )
     }
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
@@ -498,4 +527,4 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 1}
+    assert jobs(text) == COMMON | START_SITES | {"finetune_promoter": 2, "train_baseline_promoter": 1}

@@ -112,10 +112,13 @@ rule evaluate_promoters_by_similarity:
 
 
 if HAS_TSS:
+    # With start sites, these have scanned the same sequence.
+    SCAN_BASELINES = PATHS.promoter_baselines(CONFIG.example_scan.negative_set)
 
     rule evaluate_scan:
         input:
             scores=PATHS.promoter_scores,
+            baselines=SCAN_BASELINES if START_SITES else [],
             promoters=PATHS.promoters,
         output:
             table=report_item(PATHS.report / "scan.tsv"),
@@ -127,11 +130,15 @@ if HAS_TSS:
         resources:
             **job(8000, 60),
         params:
+            baselines=[
+                f"--scores={name}={SCAN_BASELINES / scan_file(name)}"
+                for name in (POSITION, KMER) * START_SITES
+            ],
             directory=subpath(output.table, parent=True),
             version=VERSION,
         shell:
-            "bigbird-dna evaluate scan --scores model={input.scores:q} --promoters {input.promoters:q}"
-            " -o {params.directory:q} > {log:q} 2>&1"
+            "bigbird-dna evaluate scan --scores model={input.scores:q} {params.baselines:q}"
+            " --promoters {input.promoters:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_nearest_bins:

@@ -17,7 +17,6 @@ from bigbird_dna.config import (
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
-    TSS,
     Config,
     as_in_a_file,
     check_stages,
@@ -25,7 +24,8 @@ from bigbird_dna.config import (
     parse_config,
     stage_text,
 )
-from bigbird_dna.data.predictions import PROMOTER_BASELINES
+from bigbird_dna.config.paths import scan_file
+from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs, labeled_role, sequence_role
 from bigbird_dna.gpus import keep_kernels
@@ -70,6 +70,8 @@ SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
 # Of a genome: a custom sequence is one window, with one score and no start sites around it.
 HAS_TSS = CONFIG.has_promoters and not SEQUENCES
+# Whether a dense model scans the test contigs, instead of a promoter model the first one.
+START_SITES = CONFIG.start_sites is not None
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
 BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)

@@ -89,10 +89,11 @@ rule report_plot_scores:
         **job(4000, 15),
     params:
         annotation=given("annotation"),
+        megabases=[f"--megabases={size}" for size in [CONFIG.example_scan.max_megabases] if size],
         version=VERSION,
     shell:
         "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
-        " {params.annotation:q} -o {output:q} > {log:q} 2>&1"
+        " {params.annotation:q} {params.megabases:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule report_plot_attention:
@@ -117,6 +118,7 @@ rule report_summary:
         pretrained=PATHS.pretrained if CONFIG.has_pretraining else [],
         bits_per_base=PATHS.pretraining_bits if CONFIG.has_pretraining else [],
         statistics=PATHS.token_statistics if CONFIG.has_genome else [],
+        scan_table=rules.evaluate_scan.output.table if START_SITES else [],
         promoter_counts=PATHS.promoter_counts if HAS_TSS else [],
         promoter_table=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
         calibration_table=PATHS.report / "calibration.tsv" if CONFIG.has_promoters else [],
@@ -138,7 +140,7 @@ rule report_summary:
         bits=given("bits_per_base", joined=True),
         statistics=given("statistics"),
         tables=given(
-            *("promoter_counts", "promoter_table", "calibration_table"),
+            *("scan_table", "promoter_counts", "promoter_table", "calibration_table"),
             *("groups", "auc_tracks", "variants", "compared_variants"),
             joined=True,
         ),

@@ -1,16 +1,21 @@
-"""Scores of the start of the first test contig, or of the test sequences, as for any FASTA; and variant effects.
+"""Scores of the test contigs, the start of the first one, or the test sequences; and variant effects.
 
 A sharded job (`example_scan.shards`, `chromatin.shards`) runs its rule once per shard, in parallel; the merged result
 has the bytes of a single job.
 """
 
+if START_SITES:
+    SCANNING_MODEL, SCANNED_SEQUENCE = PATHS.start_sites_model, PATHS.held_out_sequence("test")
+else:
+    SCANNING_MODEL = PATHS.promoter_model(CONFIG.example_scan.negative_set)
+    SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.scored_contig
 SCORE_SHARDS, VARIANT_SHARDS = CONFIG.example_scan.shards, CHROMATIN.shards.variants
 
 
 rule score_promoters:
     input:
-        model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
-        fasta=PATHS.test_sequences if SEQUENCES else PATHS.scored_contig,
+        model=SCANNING_MODEL,
+        fasta=SCANNED_SEQUENCE,
     output:
         shard_of(PATHS.promoter_scores, SCORE_SHARDS),
     log:
@@ -20,14 +25,14 @@ rule score_promoters:
     resources:
         **job(8000, 240, gpu=1),
     params:
-        stride=CONFIG.example_scan.stride,
+        stride=[] if START_SITES else [f"--stride={CONFIG.example_scan.stride}"],
         # Custom sequences are scored on their forward strand only.
         strand=["--strand=+"] if SEQUENCES else [],
         shard=shard_args(SCORE_SHARDS),
         device=device,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format tsv --stride {params.stride:q} {params.strand:q} {params.shard:q}"
+        " --format tsv {params.stride:q} {params.strand:q} {params.shard:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 

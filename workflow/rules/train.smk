@@ -190,6 +190,11 @@ rule train_baseline_promoter:
     input:
         **WINDOWS,
         config=PATHS.stage("promoter-baseline"),
+        scan=lambda wildcards: (
+            PATHS.held_out_sequence("test")
+            if START_SITES and wildcards.negative_set == CONFIG.example_scan.negative_set
+            else []
+        ),
     output:
         directory(PATHS.promoter_baselines("{negative_set}")),
     log:
@@ -200,11 +205,19 @@ rule train_baseline_promoter:
         **job(16000, 120),
     params:
         windows=subpath(input.windows, parent=True),
+        scan=lambda wildcards, input: (
+            [
+                *("--scan", input.scan, f"--stride={CONFIG.example_scan.stride}"),
+                f"--set=promoters.windows.upstream={CONFIG.promoters.windows.upstream}",
+            ]
+            if input.scan
+            else []
+        ),
         version=VERSION,
     shell:
         "bigbird-dna train baseline-promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
-        " --output {output:q} > {log:q} 2>&1"
+        " {params.scan:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule train_baseline_chromatin:
@@ -273,31 +286,3 @@ rule model_calibrate_chromatin:
         "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
-
-
-if HAS_TSS:
-
-    # Only made on request, with `snakemake RESULTS/models/call-promoters`: it scans the validation contigs.
-    rule model_calibrate_calls:
-        input:
-            **GENOME,
-            model=(
-                PATHS.calibrated_chromatin
-                if CHROMATIN.data.tracks == TSS
-                else PATHS.promoter_model(CONFIG.example_scan.negative_set)
-            ),
-            promoters=PATHS.promoters,
-        output:
-            directory(PATHS.calling_promoters),
-        log:
-            PATHS.log("model-calibrate-calls"),
-        benchmark:
-            PATHS.benchmark("model-calibrate-calls")
-        resources:
-            **job(16000, 1440, gpu=1),
-        params:
-            device=device,
-        shell:
-            "bigbird-dna model calibrate-calls {input.model:q} --reference {input.reference:q}"
-            " --promoters {input.promoters:q} -o {output:q} --threads {threads}"
-            " --device {params.device:q} > {log:q} 2>&1"

@@ -1,0 +1,112 @@
+"""Scan a genome with the promoter regressions on positions and on k-mers, in seconds per megabase.
+
+The log-odds of all windows come from the bases of a contig at once: those of `position` are a sum over the
+offsets in the window, those of k-mers a difference of running sums. The table has the columns of
+`score-promoters`.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.outputs import open_text
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import (
+    UNKNOWN,
+    Interval,
+    Strand,
+    base_codes,
+    centered_tiles,
+    known_before,
+    turned_word,
+    words_ending,
+)
+
+ScanBaseline = PositionLogistic | KmerLogistic
+
+MAX_N = 0.25  # windows with a larger fraction of N are not scored
+_WINDOWS_AT_ONCE = 100_000
+
+# Axes: N windows, L bases of a window; both strands in the order of "+" and "-".
+
+Floats = NDArray[np.float64]
+
+
+def window_log_odds(model: ScanBaseline, codes: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> Floats:
+    """Return the log-odds (2, N) of the windows `[starts, starts + length)` of a sequence, on both strands.
+
+    They are those of `model.logits` for the windows and their reverse complements, up to rounding.
+    """
+    if isinstance(model, PositionLogistic):
+        return _position_log_odds(model, codes, starts)
+    return _kmer_log_odds(model, codes, starts, length)
+
+
+def _position_log_odds(model: PositionLogistic, codes: NDArray[np.uint8], starts: NDArray[np.int64]) -> Floats:
+    weights = np.pad(model.coefficients, ((0, 0), (0, 1)))  # an N adds nothing
+    turned = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
+    found = np.full((2, len(starts)), model.intercept)
+    for offset in range(len(weights)):
+        bases = codes[starts + offset]
+        found[0] += weights[offset][bases]
+        found[1] += turned[offset][bases]
+    return found
+
+
+def _kmer_log_odds(
+    model: KmerLogistic, codes: NDArray[np.uint8], starts: NDArray[np.int64], length: int
+) -> Floats:
+    k, words = model.k, words_ending(codes, model.k)
+    known = known_before(codes) >= k
+    first, last = starts + k - 1, starts + length  # the k-mers of a window end at bases from first to last - 1
+
+    def sums(values: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
+        running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+        return np.asarray(running[last] - running[first])
+
+    count = np.maximum(sums(known), 1)
+    turned = model.coefficients[turned_word(np.arange(4**k), k)]
+    strands = [np.where(known, weights[words], 0.0) for weights in (model.coefficients, turned)]
+    return model.intercept + np.stack([sums(values) / count for values in strands])
+
+
+def write_baseline_scans(
+    models: Mapping[Path, ScanBaseline], fasta: Path, *, upstream: int, length: int, stride: int
+) -> None:
+    """Write the scores of windows of `length` bp along every record of an indexed FASTA, a table per model.
+
+    Windows, notes and the position `tss`, `upstream` bp from the 5' end of a window, are those of
+    `score-promoters`; contigs shorter than a window are left out.
+    """
+    with Reference(fasta) as genome:
+        for path, model in models.items():
+            with atomic_path(path) as temporary, open_text(temporary) as file:
+                file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
+                for contig, size in genome.contigs.items():
+                    for line in _lines(model, genome, contig, size, upstream, length, stride):
+                        file.write(line)
+
+
+def _lines(
+    model: ScanBaseline, genome: Reference, contig: str, size: int, upstream: int, length: int, stride: int
+) -> Iterator[str]:
+    tiles = centered_tiles(size, length, stride) if size >= length else iter(())
+    tss_of: dict[Strand, int] = {"+": upstream, "-": length - 1 - upstream}
+    while some := [*islice(tiles, _WINDOWS_AT_ONCE)]:
+        codes = base_codes(genome.fetch(Interval(contig, some[0], some[-1] + length)))
+        starts = np.array(some, np.int64) - some[0]
+        unknown = np.concatenate([[0], np.cumsum(codes == UNKNOWN)])
+        shares = (unknown[starts + length] - unknown[starts]) / length
+        scores = expit(window_log_odds(model, codes, starts, length)).T.tolist()
+        for start, share, values in zip(some, shares.tolist(), scores, strict=True):
+            note = f"n_fraction={share:.4g}" if share > MAX_N else "."
+            for (strand, offset), value in zip(tss_of.items(), values, strict=True):
+                end, score = start + length, "NA" if share > MAX_N else f"{value:.6g}"
+                name = f"{contig}:{start}-{end}({strand})"
+                yield f"{contig}\t{start}\t{end}\t{name}\t{score}\t{strand}\t{note}\t{start + offset}\n"
