@@ -231,6 +231,9 @@ def score_figure(
         reverse.set_xlabel(f"position on {track.contig} ({unit})")
         reverse.set_xlim(track.start / scale, track.end / scale)
         forward.set_title(f"Promoter probability along {track.contig}")
+        if calls:
+            note = "numbers: expected precision of calls"
+            forward.set_title(note, loc="right", fontsize=9, fontweight="normal", color=GRAY)
         _explain_arrows(figure, counts, bool(sites), calls is not None)
         save_figure(figure, path)
 
@@ -267,6 +270,7 @@ def _draw_arrows(
         edgecolors=edges,
         linewidths=1,
         zorder=3,
+        clip_on=False,
     )
 
 
