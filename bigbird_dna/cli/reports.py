@@ -169,7 +169,8 @@ def report_scan(
     Example: bigbird-dna evaluate scan --scores model=results/demo/scores/promoters.tsv --promoters
     results/demo/genome/promoters.tsv -o report
     """
-    from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, scan_report
+    from bigbird_dna.calibration.calls import DISTANCES
+    from bigbird_dna.reporting.scan import BEST_F1, scan_report
 
     named = opt.named_files("--scores", scans)
     distances = within or DISTANCES
