@@ -261,6 +261,7 @@ READERS: dict[str, set[str]] = {
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows"},
+    "promoters.source": {"promoters", "chromatin"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
@@ -333,7 +334,7 @@ def test_keys_of_no_stage() -> None:
     expected = {
         "": "results data_dir kernel_cache num_gpus token_jobs simulation.megabases splits.similarity_strata "
         "pretraining_study",
-        "promoters.": "source sequences chain shuffled_label_control shuffled_label_permutations annotation "
+        "promoters.": "sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",

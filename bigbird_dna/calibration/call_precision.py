@@ -16,7 +16,7 @@ score. It never decreases as the score falls, so that a rate is one threshold, k
 `calls.json` in a model's directory is bound to the weights like `calibration.json`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -37,6 +37,8 @@ from bigbird_dna.calibration.maps import (
     read_part,
 )
 from bigbird_dna.config import CalibrationMethod
+from bigbird_dna.metrics.auroc import Estimate
+from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 
 FILE = "calls.json"
 RESAMPLES = 200
@@ -111,6 +113,34 @@ class CallPrecision(CalibrationPart):
     def _at(self, row: int) -> CallRate:
         recall = self.found[row] / self.tss
         return CallRate(self.scores[row], self.expected_fdr[row], self.calls[row], recall)
+
+
+class CallEstimates(NamedTuple):
+    """Expected precision, precision and recall of selected calls; intervals are over blocks of 10 kb."""
+
+    expected: Estimate
+    precision: Estimate
+    recall: Estimate
+
+
+def estimate_calls(
+    calls: MatchedCalls, expected: Sequence[Floats], selected: NDArray[np.bool_]
+) -> CallEstimates:
+    """Return estimates for the `selected` calls (C,), of which there are some.
+
+    `expected` is the precision expected of all calls, and its interval: (C,) each.
+    """
+    reached = np.isin(np.arange(len(calls.site_blocks)), calls.taken[selected])
+    precision, recall = (
+        with_width(mean_over_seeds(sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)))
+        if len(values)
+        else Estimate(np.nan)
+        for values, blocks in (
+            (calls.gaps[selected] >= 0, calls.blocks[selected]),
+            (reached, calls.site_blocks),
+        )
+    )
+    return CallEstimates(Estimate(*(float(side[selected].mean()) for side in expected)), precision, recall)
 
 
 def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:

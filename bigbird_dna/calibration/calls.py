@@ -22,6 +22,8 @@ from bigbird_dna.metrics.resampling import BLOCK_BASES
 
 Integers = NDArray[np.int64]
 Track = tuple[str, str]  # a contig and a strand
+DISTANCES = (50, 100, 500)
+"""Distances in bp within which a call is correct, in reports."""
 _FURTHEST = 1 << 22  # more blocks than a contig has
 
 # Axes: C calls of all tracks, from the highest score to the lowest.

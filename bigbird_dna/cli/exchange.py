@@ -159,6 +159,13 @@ def calibrate_calls(
         "those of the model's calibration",
         "--contig",
     ),
+    test_contigs: list[str] | None = option(
+        None,
+        "NAME",
+        "Contig on which calls are compared with the expected precision; repeatable. none: no such contig.",
+        "the test contigs of the model's training",
+        "--test-contig",
+    ),
     output: Path | None = output(
         None,
         "MODEL_DIR",
@@ -181,7 +188,9 @@ def calibrate_calls(
     """Fit the expected precision of a promoter model's calls on validation contigs, for call-promoters.
 
     Scans the contigs on both strands, calls promoters, and compares the calls with annotated TSSs. A call is
-    correct if a TSS of its strand that no better call took is near. Time is that of score-promoters.
+    correct if a TSS of its strand that no better call took is near. The calls that call-promoters writes by
+    default are also compared on the test contigs; average precision and the other metrics are in metrics.json
+    of the model, key calls. Time is that of score-promoters.
 
     Example: bigbird-dna model calibrate-calls models/promoter-genomic --reference genome.fa.gz --promoters
     promoters.tsv -o models/promoter-calls

@@ -170,7 +170,8 @@ def report_scan(
     Example: bigbird-dna evaluate scan --scores model=results/demo/scores/promoters.tsv --promoters
     results/demo/genome/promoters.tsv -o report
     """
-    from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, scan_report
+    from bigbird_dna.calibration.calls import DISTANCES
+    from bigbird_dna.reporting.scan import BEST_F1, scan_report
 
     named = opt.named_files("--scores", scans)
     distances = within or DISTANCES
@@ -274,6 +275,7 @@ def draw_scores(
     output: Path = opt.FIGURE,
     promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
     annotation: Path | None = option(None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."),
+    calls: Path | None = option(None, None, "Calls to draw: the BED, TSV or Parquet of call-promoters."),
     contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
     start: int | None = option(None, None, "Start of the region, 0-based.", "all", least=0),
     end: int | None = option(None, None, "End of the region, exclusive.", "all", least=1),
@@ -281,15 +283,18 @@ def draw_scores(
         None, "F", "Plot at most F Mb, from the start of the region, or the first score.", "all"
     ),
 ) -> None:
-    """Plot scores along a contig, on both strands, with known transcription start sites and genes.
+    """Plot scores along a contig, on both strands, with genes, known transcription start sites and calls.
 
-    A score is plotted at the position of its TSS (column tss), not at the center of its window.
+    A score is plotted at the position of its TSS (column tss), not at the center of its window. Calls point
+    in the direction of transcription; their number and opacity are the expected precision. Calls without a
+    known TSS within 100 bp, and known TSSs without a call, are hollow.
 
-    Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv -o scores.svg
+    Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv --calls calls.bed
+    -o scores.svg
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.score_track import read_score_track, score_figure
+    from bigbird_dna.reporting.score_track import read_calls, read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
@@ -298,7 +303,9 @@ def draw_scores(
     longest = None if megabases is None else max(1, round(megabases * 1e6))
     track = read_score_track(scores, contig, start, end, longest)
     sites = read_loci(promoters) if promoters is not None else []
-    score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
+    genes = read_genes(annotation) if annotation is not None else []
+    called = None if calls is None else read_calls(calls, track)
+    score_figure(track, sites, output, genes, called)
 
 
 @runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)

@@ -307,7 +307,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "promoters": (
         *("seed", "genome", "encoder"),
         *("promoters.windows", "promoters.model", "promoters.training", "promoters.evaluation.baseline_kmer"),
-        *("promoters.calibration.method", "promoters.calibration.negatives"),
+        *("promoters.source", "promoters.calibration.method", "promoters.calibration.negatives"),
     ),
     "sequences": (
         *(
@@ -327,6 +327,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         "chromatin.evaluation.baseline_kmer",
         "chromatin.evaluation.baseline_dyads",
         "chromatin.evaluation.center_fraction",
+        "promoters.source",  # the origin of tracks of start sites
     ),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "chromatin-calibration": (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
-from bigbird_dna.config import ChromatinConfig, stage_values
+from bigbird_dna.config import TSS, ChromatinConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK
@@ -422,6 +422,8 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
         data = self.section.data
+        if data.tracks == TSS:
+            provenance["promoters"] = self.run.promoters.source
         profile = self.profile(valid_regions=data.valid_regions, test_regions=data.test_regions)
         self.write_model(directory, trained, provenance, metrics, profile=profile)
         assert isinstance(trained.objective, ChromatinObjective)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bigbird_dna.calibration.call_precision import FILE, CallPrecision, read_call_precision
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.disk.json_files import read_mapping
@@ -24,6 +25,7 @@ _SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 _LONGEST_LIST = 20
 _MOST_FIGURES = 200
 _STAGES = {"pretraining": "pretrain", "promoter": "finetune-promoter", "chromatin": "finetune-chromatin"}
+START_SITES = "start sites"  # a chromatin model with a track of start sites on each strand
 _LIMITS = {
     "pretraining": (
         "It predicts masked tokens from their context, but no genomic feature by itself: fine-tune it, "
@@ -38,6 +40,13 @@ _LIMITS = {
     ),
     "chromatin": (
         "It predicts only the assays and cell types of its tracks.",
+        "Its effect of a variant is a prediction, not a measurement.",
+    ),
+    START_SITES: (
+        "Start sites are rare, and many of its high scores are false positives: `call-promoters` states the "
+        "expected precision of each call.",
+        "Expected precision applies to genomes with a density of start sites like that of the validation "
+        "contigs. Annotated start sites are incomplete, and a call at an unknown one counts as false.",
         "Its effect of a variant is a prediction, not a measurement.",
     ),
 }
@@ -62,8 +71,9 @@ def model_card(model: LoadedModel, publication: Publication, use: Sequence[str] 
     provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
     name = publication.name
     if use is None:
+        commands = [f"fetch-model {name}", *_commands(model, f"models/{name}")]
         use = [
-            f"```console\n$ bigbird-dna fetch-model {name}\n```",
+            "```console\n" + "\n".join(f"$ bigbird-dna {command}" for command in commands) + "\n```",
             f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n'
             f"{_example(model)}\n```",
         ]
@@ -79,7 +89,7 @@ def model_card(model: LoadedModel, publication: Publication, use: Sequence[str] 
         "## Metrics",
         *_figures(metrics, provenance),
         "### How to reproduce them",
-        *_recipe(model, publication.commands),
+        *_recipe(model, publication.commands, metrics),
         "## Limits",
         _bullets(_limits(model)),
         "## License",
@@ -92,7 +102,8 @@ def _identity(
     model: LoadedModel, publication: Publication, provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     config = model.config
-    yield "Task", MADE_FOR[model.task]
+    is_dense = _kind(model) == START_SITES
+    yield "Task", "promoters: transcription start sites along a genome" if is_dense else MADE_FOR[model.task]
     yield (
         "Encoder",
         f"{config.layers:,} layers, width {config.hidden:,}, {config.heads:,} heads; at most "
@@ -103,7 +114,11 @@ def _identity(
         settings = model.settings
         yield "Input", f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS"
     if isinstance(model, LoadedChromatinModel):
-        yield "Input", f"{model.settings.window:,} bp, predicts the central {model.settings.bin:,} bp"
+        window, bin = model.settings.window, model.settings.bin
+        if is_dense:
+            yield "Input", f"{window:,} bp, predicts start sites in bins of {bin:,} bp, on both strands"
+        else:
+            yield "Input", f"{window:,} bp, predicts the central {bin:,} bp"
         yield "Tracks", f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}"
     yield "Tokenizer", f"{model.tokenizer.vocabulary:,} tokens"
     yield "Parameters", f"{model.parameters:,}"
@@ -124,6 +139,25 @@ def _attention(config: EncoderConfig) -> str:
         return f"in blocks of {config.block_size:,} tokens"
     options = ", ".join(f"{key} {value}" for key, value in config.attention_options.items())
     return f"({_text(options)})" if options else ""
+
+
+def _kind(model: LoadedModel) -> str:
+    is_dense = isinstance(model, LoadedChromatinModel) and model.has_start_sites
+    return START_SITES if is_dense else model.task
+
+
+def _commands(model: LoadedModel, path: str) -> Iterator[str]:
+    """Yield the commands that a model of start sites is for."""
+    if _kind(model) == START_SITES:
+        yield f"score-promoters {path} genome.fa.gz -o scores.bw"
+        if _call_precision(model) is not None:
+            yield f"call-promoters {path} genome.fa.gz -o calls.bed"
+
+
+def _call_precision(model: LoadedModel) -> CallPrecision | None:
+    assert model.path is not None
+    path = model.path / FILE
+    return read_call_precision(path, model.sha256) if path.is_file() else None
 
 
 def _example(model: LoadedModel) -> str:
@@ -167,6 +201,9 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
             yield f"{what}: {value:,}"
     if calibration_file(model) is not None:
         yield f"Calibrated, for `--calibrated`, on {_calibrated_on(calibration_of(model).fitted_on)}"
+    if precision := _call_precision(model):
+        fitted = _list(precision.fitted_on.get("contigs") or "validation contigs")
+        yield f"Expected precision of calls, for `call-promoters`, fitted on {fitted}"
     if came := provenance.get("imported_from"):
         part = "" if "pretrained_sha256" not in provenance else "The pretrained model was "
         yield f"{part}{'imported' if part else 'Imported'} from the HuggingFace checkpoint {_text(came)}"
@@ -231,7 +268,7 @@ def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iter
             yield "note", split or "–", _text(value)
 
 
-def _recipe(model: LoadedModel, commands: Sequence[str]) -> Iterator[str]:
+def _recipe(model: LoadedModel, commands: Sequence[str], metrics: Mapping[str, Any]) -> Iterator[str]:
     if commands:
         yield "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
     elif model.task in _STAGES:
@@ -240,12 +277,14 @@ def _recipe(model: LoadedModel, commands: Sequence[str]) -> Iterator[str]:
             "are in `configuration` in `provenance.json`; the same command on the same data trains the model "
             "again."
         )
+        if "calls" in metrics:
+            yield "Those of calls are from `bigbird-dna model calibrate-calls`."
     else:
         yield "The publisher gave no commands."
 
 
 def _limits(model: LoadedModel) -> Iterator[str]:
-    yield from _LIMITS.get(model.task, ())
+    yield from _LIMITS.get(_kind(model), ())
     if model.tokenizer.is_dna:
         yield (
             "Performance on other species, or on genomes that differ much from the training genome, was not "

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
-from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
+from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, inside, reverse_complement
@@ -62,6 +62,11 @@ class LoadedChromatinModel(LoadedModel):
     def tracks(self) -> list[Track]:
         """The predicted tracks, in the order of the outputs."""
         return self.settings.track_list
+
+    @property
+    def has_start_sites(self) -> bool:
+        """Whether the model predicts start sites on both strands, so that promoters can be called."""
+        return {track.name for track in self.tracks}.issuperset(TSS_TRACKS.values())
 
     def columns(self, pattern: str | None) -> list[int]:
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""

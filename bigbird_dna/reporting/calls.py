@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.call_precision import CallPrecision, fit_calls
+from bigbird_dna.calibration.call_precision import CallPrecision, estimate_calls, fit_calls
 from bigbird_dna.calibration.calls import (
+    DISTANCES,
     Integers,
     MatchedCalls,
     Points,
@@ -37,10 +38,8 @@ from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import read_genes
 from bigbird_dna.genome.sequence import Intervals
-from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure
-from bigbird_dna.reporting.scan import BEST_F1, DISTANCES, RATES, read_scan
+from bigbird_dna.reporting.scan import BEST_F1, RATES, read_scan
 
 ALL = "all"
 CALLS = Schema.of(
@@ -198,15 +197,8 @@ def _metrics(checked: CheckedCalls, chosen: NDArray[np.bool_], threshold: float)
     sites, density = len(found.site_blocks), count / checked.megabases
     if not count:
         return sites, 0, threshold, density, *[np.nan] * 9, np.nan
-    expected = Estimate(*(float(values[chosen].mean()) for values in checked.expected))
+    expected, realized, recall = estimate_calls(found, checked.expected, chosen)
     correct = found.gaps[chosen] >= 0
-    taken = np.isin(np.arange(sites), found.taken[chosen])
-    realized, recall = (
-        with_width(mean_over_seeds(sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)))
-        if len(values)
-        else Estimate(np.nan)
-        for values, blocks in ((correct, found.blocks[chosen]), (taken, found.site_blocks))
-    )
     between = np.nan if checked.intergenic is None else int((checked.intergenic[chosen] & ~correct).sum())
     return sites, count, threshold, density, *expected, *realized, *recall, between
 

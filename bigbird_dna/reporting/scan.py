@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.calibration.calls import (
+    DISTANCES,
     Integers,
     MatchedCalls,
     Points,
@@ -49,7 +50,6 @@ SCAN = Schema.of(
 BEST_F1 = "best F1"
 RESAMPLES = 1000
 _POINTS = 400  # of a curve; more are not visible
-DISTANCES = (50, 100, 500)
 RATES = (0.05, 0.1, 0.2, 0.5)
 """Nominal false-discovery rates at which calls are selected."""
 

@@ -1,4 +1,4 @@
-"""Promoter scores along a contig, as a plot with transcription start sites and genes."""
+"""Promoter scores along a contig, as a plot with genes, transcription start sites (TSSs) and calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from bigbird_dna.calibration.calls import match_calls
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.tables import open_lines
-from bigbird_dna.errors import DataError, one_of
+from bigbird_dna.errors import DataError, one_of, shortened
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
@@ -20,6 +23,7 @@ from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, VERMILION, panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _LONGEST = 2**31  # bp, largest coordinate
 _MISSING = ("NA", ".", "")
@@ -29,8 +33,12 @@ COLUMNS = ("contig", "start", "end", "score", "strand", "tss")
 # About two points per pixel of the plot's width; more are not visible and would make the file large.
 LARGEST_TRACK = 1600
 
+WHITE = "#FFFFFF"
 STRAND_COLORS = {"+": BLUE, "-": VERMILION}
 _GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
+_LABEL = 0.045  # width of a call's arrow and precision, as a fraction of the plot's width
+FOUND_WITHIN = 100
+"""A call is drawn as correct if it takes a known TSS within this distance in bp."""
 UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
 
 
@@ -42,6 +50,17 @@ class ScoreTrack:
     start: int
     end: int
     strands: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # NaN: not scored
+    contigs: frozenset[str] = frozenset()  # all contigs of the table
+
+
+class Call(NamedTuple):
+    """A line of `call-promoters`: TSS (0-based), strand, expected precision and the model's score."""
+
+    contig: str
+    position: int
+    strand: str
+    precision: float
+    score: float
 
 
 class ScoredRow(NamedTuple):
@@ -137,49 +156,97 @@ def read_score_track(
         if points:
             positions, scores = np.array(points, dtype=np.float64).T
             strands[strand] = (positions, scores)
-    return ScoreTrack(contig, start, end, strands)
+    return ScoreTrack(contig, start, end, strands, frozenset(contigs))
 
 
-def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: Sequence[Gene] = ()) -> None:
-    """Draw a track with the `sites` (TSSs) and `genes` inside it. Gaps are windows that were not scored."""
-    length = track.end - track.start
-    scale, unit = next((scale, unit) for least, scale, unit in UNITS if length >= least)
-    shown = [
-        site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
-    ]
+def read_calls(path: Path, track: ScoreTrack) -> list[Call]:
+    """Read the calls of a track's contig from a file of `call-promoters` (BED, TSV or Parquet).
+
+    `DataError`: it is not such a file, or none of its contigs is in the table of scores.
+    """
+    if path.suffix == ".parquet":
+        with reading(path, "not a readable Parquet file", Exception):
+            table = pd.read_parquet(path)
+    else:
+        _, names, lines = open_lines(path)
+        table = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=str)
+    precision = "probability" if "probability" in table else "score"  # BED: its scores are 0 to 1000
+    columns = ["contig", "start", "strand", precision, "model_score"]
+    if missing := [name for name in [*columns, "precision_low"] if name not in table]:
+        raise DataError(f"{path}: no column {missing[0]!r}: not calls as call-promoters writes them")
+    with reading(path, "not calls as call-promoters writes them", ValueError):
+        types = {"contig": str, "start": int, precision: float, "model_score": float}
+        rows = table[columns].astype(types).itertuples(index=False, name=None)
+        calls = [Call(*row) for row in rows]
+    if calls and not any(call.contig in track.contigs for call in calls):
+        raise DataError(
+            f"{path}: no call is on a contig of the scores ({shortened(', '.join(sorted(track.contigs)))}); "
+            f"the first is on {calls[0].contig!r:.60}"
+        )
+    return [call for call in calls if call.contig == track.contig]
+
+
+def score_figure(
+    track: ScoreTrack,
+    sites: Sequence[Locus],
+    path: Path,
+    genes: Sequence[Gene] = (),
+    calls: Sequence[Call] | None = None,
+) -> None:
+    """Draw a track with the `sites` (TSSs), `genes` and `calls` inside it, each on its strand's side.
+
+    Gaps are windows that were not scored. Calls without a TSS within `FOUND_WITHIN` bp, and TSSs without a
+    call, are drawn hollow: each call, from the highest score down, takes the nearest TSS that is left.
+    """
+    scale, unit = next((scale, unit) for least, scale, unit in UNITS if track.end - track.start >= least)
+    sites = [site for site in sites if _is_inside(track, site)]
+    calls = None if calls is None else [call for call in calls if _is_inside(track, call)]
     genes = [
         gene
         for gene in genes
         if gene.contig == track.contig and gene.start < track.end and track.start < gene.end
     ]
-    lanes = [0.28, *([0.45] if genes else [])]
-    grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, *lanes, 1]}}
-    with panels(2 + len(lanes), 1, 9.6, 1.35, **grid) as (figure, axes):
-        forward, lane, *_, reverse = axes
-        for axis, strand in ((forward, "+"), (reverse, "-")):
-            _draw_strand(axis, track, strand, shown, scale)
+    # Rows of the lane between both strands, from the middle outward.
+    rows = [*(["genes"] if genes else []), *(["known TSS"] if sites else []), *(["calls"] if calls else [])]
+    heights = [1.35, 0.25 + 0.36 * len(rows), 1.35]
+    grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
+    counts = np.zeros(4, np.int64)
+    with panels(3, 1, 9.6, (sum(heights) + 0.9) / 3, **grid) as (figure, (forward, lane, reverse)):
+        for axis, strand, side in ((forward, "+", 1), (reverse, "-", -1)):
+            _draw_strand(axis, track, strand, sites, scale)
+            own = np.array(sorted(site.position for site in sites if site.strand == strand), np.int64)
+            called = sorted((one for one in calls or () if one.strand == strand), key=lambda one: -one.score)
+            taken = match_calls(np.array([one.position for one in called], np.int64), own, FOUND_WITHIN)
+            found, correct = np.isin(np.arange(len(own)), taken), (taken >= 0) | (not sites)
+            counts += [found.sum(), (~found).sum(), correct.sum(), (~correct).sum()]
+            if len(own):
+                y = side * (rows.index("known TSS") + 0.5)
+                _draw_arrows(lane, own / scale, y, strand, INK, np.ones(len(own)), found | (calls is None))
+            if called:
+                _draw_calls(lane, track, called, correct, side * (rows.index("calls") + 0.5), scale)
         reverse.invert_yaxis()
-        # One arrow head per TSS, pointing along its gene.
-        for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
-            own = [site.position / scale for site in shown if site.strand == strand]
-            lane.plot(own, np.full(len(own), height), marker, color=INK, markersize=5, markeredgewidth=0)
-        if genes:
-            _draw_genes(axes[2], track, genes, scale)
-        for axis, label in zip(axes[1:-1], ("TSS", "genes"), strict=False):
-            axis.set(ylim=(0, 1), yticks=[], ylabel=label)
-            axis.yaxis.label.set(rotation=0, ha="right", va="center")
-            axis.grid(visible=False)
-            axis.spines[:].set_visible(False)
-        for axis in axes[:-1]:
+        _draw_genes(lane, track, genes, scale)
+        lane.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
+        ticks = {side * (number + 0.5): name for number, name in enumerate(rows) for side in (1, -1)}
+        lane.set(ylim=(-len(rows) - 0.1, len(rows) + 0.1))
+        lane.set_yticks([*ticks], [*ticks.values()])
+        lane.tick_params(axis="y", length=0)
+        lane.grid(visible=False)
+        lane.spines[:].set_visible(False)
+        for axis in (forward, lane):
             axis.tick_params(axis="x", length=0)
         reverse.set_xlabel(f"position on {track.contig} ({unit})")
         reverse.set_xlim(track.start / scale, track.end / scale)
         forward.set_title(f"Promoter probability along {track.contig}")
-        forward.text(
-            1, 1.04, f"▸ ◂ {len(shown):,} known TSS", transform=forward.transAxes,
-            ha="right", va="bottom", fontsize=9, color=GRAY,
-        )  # fmt: skip
+        if calls:
+            note = "numbers: expected precision of calls"
+            forward.set_title(note, loc="right", fontsize=9, fontweight="normal", color=GRAY)
+        _explain_arrows(figure, counts, bool(sites), calls is not None)
         save_figure(figure, path)
+
+
+def _is_inside(track: ScoreTrack, place: Locus | Call) -> bool:
+    return place.contig == track.contig and track.start <= place.position < track.end
 
 
 def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float) -> None:
@@ -193,16 +260,90 @@ def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Loc
     axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
 
 
+def _draw_arrows(
+    axis: Axes, x: Floats, y: float, strand: str, color: str, opacity: Floats, filled: NDArray[np.bool_]
+) -> None:
+    """Draw arrow heads that point in the direction of transcription."""
+    from matplotlib.colors import to_rgba
+
+    faces = [to_rgba(color, alpha) if full else WHITE for alpha, full in zip(opacity, filled, strict=True)]
+    edges = [to_rgba(color, max(alpha, 0.5)) for alpha in opacity]
+    axis.scatter(
+        x,
+        np.full(len(x), y),
+        s=50,
+        c=faces,
+        marker=">" if strand == "+" else "<",
+        edgecolors=edges,
+        linewidths=1,
+        zorder=3,
+        clip_on=False,
+    )
+
+
+def _draw_calls(
+    axis: Axes, track: ScoreTrack, calls: Sequence[Call], correct: NDArray[np.bool_], y: float, scale: float
+) -> None:
+    """Draw the calls of a strand; opacity, and a number where there is room, are the expected precision."""
+    strand, side = calls[0].strand, 1 if calls[0].strand == "+" else -1
+    precision = np.array([call.precision for call in calls])
+    x = np.array([call.position for call in calls]) / scale
+    _draw_arrows(axis, x, y, strand, STRAND_COLORS[strand], precision, correct)
+    order = np.argsort(side * x)
+    room = np.diff(side * x[order], append=np.inf) > _LABEL * (track.end - track.start) / scale
+    for number in order[room]:
+        axis.annotate(
+            f"{precision[number]:.2f}",
+            (x[number], y),
+            (6 * side, 0),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            fontsize=7.5,
+            color=STRAND_COLORS[strand],
+        )
+
+
+def _explain_arrows(figure: Figure, counts: NDArray[np.int64], has_sites: bool, has_calls: bool) -> None:
+    """Add the legend; `counts` are those of TSSs with and without a call, and of right and other calls."""
+    from matplotlib.lines import Line2D
+
+    called, missed, correct, other = counts.tolist()
+    kinds = []
+    if has_sites and has_calls:
+        kinds += [(f"{called:,} known TSS, called", INK, True), (f"{missed:,} missed", INK, False)]
+        kinds += [(f"{correct:,} calls within {FOUND_WITHIN} bp of a known TSS", BLUE, True)]
+        kinds += [(f"{other:,} other calls", BLUE, False)]
+    elif has_sites:
+        kinds += [(f"{missed:,} known TSS", INK, True)]
+    elif has_calls:
+        kinds += [(f"{correct:,} calls", BLUE, True)]
+    handles = [
+        Line2D(
+            [],
+            [],
+            marker=">",
+            linestyle="",
+            color=color,
+            label=label,
+            markerfacecolor=color if is_filled else WHITE,
+        )
+        for label, color, is_filled in kinds
+    ]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8)
+
+
 def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float) -> None:
     """Draw each gene as an arrow along its strand, forward genes above, with its name where there is room."""
     length = track.end - track.start
     for gene in genes:
         start, end = max(gene.start, track.start), min(gene.end, track.end)
         bases = end - start
-        height, x, dx = (0.74, start, bases) if gene.strand == "+" else (0.26, end, -bases)
+        height, x, dx = (0.5, start, bases) if gene.strand == "+" else (-0.5, end, -bases)
         head = min(bases, length / 120) / scale
         axis.arrow(
-            x / scale, height, dx / scale, 0, width=0.4, head_width=0.4, head_length=head, linewidth=0,
+            x / scale, height, dx / scale, 0, width=0.6, head_width=0.6, head_length=head, linewidth=0,
             length_includes_head=True, color=STRAND_COLORS[gene.strand], alpha=0.35,
         )  # fmt: skip
         if bases * _GENE_LETTERS > len(gene.name) * length:

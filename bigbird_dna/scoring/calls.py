@@ -6,7 +6,7 @@ of a call is that of validation calls made in the same way.
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, tee
@@ -16,8 +16,16 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from bigbird_dna.calibration.call_precision import FILE, CallPrecision, fit_calls, read_call_precision
+from bigbird_dna.calibration.call_precision import (
+    FILE,
+    CallPrecision,
+    estimate_calls,
+    fit_calls,
+    read_call_precision,
+)
 from bigbird_dna.calibration.calls import (
+    DISTANCES,
+    Integers,
     Points,
     Scan,
     Track,
@@ -29,7 +37,8 @@ from bigbird_dna.calibration.calls import (
 from bigbird_dna.calibration.maps import LEAST, write_calibration
 from bigbird_dna.config import CalibrationMethod
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.atomic import checksum, write_json
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import (
     DataError,
@@ -39,12 +48,16 @@ from bigbird_dna.errors import (
     check_choice,
     check_fraction,
 )
+from bigbird_dna.genome.assembly import contig_finder
+from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.intervals import contig_names
 from bigbird_dna.genome.sequence import Strand
+from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
-from bigbird_dna.model.model import LoadedModel, calibration_of
+from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
+from bigbird_dna.model.weights import RECORD
 from bigbird_dna.scoring.formats import CALL_FORMATS, STRANDS, OutputHeader, TableRow, Writer, table_writers
 from bigbird_dna.scoring.promoters import ROW_GROUP, PromoterScorer
 from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow
@@ -303,6 +316,7 @@ def calibrate_calls(
     output: Path | None = None,
     *,
     contigs: Sequence[str] | str = (),
+    test_contigs: Sequence[str] | str = (),
     stride: int | None = None,
     suppress: int = 100,
     within: int = 100,
@@ -313,6 +327,9 @@ def calibrate_calls(
 ) -> CallPrecision:
     """Fit the expected precision of a model's calls to validation contigs, and store it with the model.
 
+    Calls of test contigs are then compared with it. The metrics of both are stored as `calls` in the model's
+    `metrics.json`.
+
     Parameters
     ----------
     path, output
@@ -321,6 +338,9 @@ def calibrate_calls(
         The genome (FASTA), and its annotated TSSs (the TSV of `prepare promoters`).
     contigs
         Validation contigs, on which the model was not trained; (): those of the model's calibration.
+    test_contigs
+        Test contigs, which were used neither for training nor validation; (): those of the model's training,
+        if the genome has all of them; "none": no test.
     stride, suppress, within
         Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
         largest distance of a correct call to its TSS, in bp.
@@ -333,7 +353,7 @@ def calibrate_calls(
     ------
     UsageError, DataError, ModelError
         As for `score_promoters`; no contigs are given and the model's calibration has no list; the contigs
-        have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong.
+        have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong; a contig is in both lists.
     """
     sizes = {"stride": stride, "suppress": suppress, "within": within}
     check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
@@ -341,35 +361,108 @@ def calibrate_calls(
     model = load_scanned_model(found)
     assert model.path is not None
     chosen = contig_names(contigs) or _validation_contigs(model)
-    windows = CallWindows(model, reference, 0.25, False, stride, "both", chosen, None, None)
-    target = Target(model.path, "bed", None, "float32")
+    given_test = contig_names(test_contigs)
+    if both := sorted(set(chosen) & set(given_test)):
+        raise UsageError(f"contig {both[0]} must not be both a validation and a test contig")
     predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
     source, computing = window_source(model, stride), inference("float32", choose_device(device))
-    with cpu_threads(threads), computing, windows.open(model, target) as job:
-        scan = _read_scan(job.rows(predict, None), source.step)
-    sites = sites_of(promoters, scan)
-    if not any(map(len, sites.values())):
-        raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
-    calls = match_tracks(find_track_calls(scan, suppress), sites, within)
-    fitted = fit_calls(
-        calls,
-        stride=source.step,
-        suppress=suppress,
-        within=within,
-        megabases=scan.megabases,
-        fitted_on={"contigs": list(chosen), "promoters_sha256": checksum(promoters), "method": method},
-        method=method,
-    )
-    if fitted is None:
-        correct = int((calls.gaps >= 0).sum())
-        raise DataError(
-            f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(chosen)}, {correct:,} are within "
-            f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
+
+    def scan(contigs: Sequence[str]) -> Scan:
+        assert model.path is not None
+        windows = CallWindows(model, reference, 0.25, False, stride, "both", tuple(contigs), None, None)
+        with windows.open(model, Target(model.path, "bed", None, "float32")) as job:
+            return _read_scan(job.rows(predict, None), source.step)
+
+    with cpu_threads(threads), computing:
+        valid = scan(chosen)
+        sites = sites_of(promoters, valid)
+        if not any(map(len, sites.values())):
+            raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
+        calls = match_tracks(find_track_calls(valid, suppress), sites, within)
+        fitted = fit_calls(
+            calls,
+            stride=source.step,
+            suppress=suppress,
+            within=within,
+            megabases=valid.megabases,
+            fitted_on={"contigs": list(chosen), "promoters_sha256": checksum(promoters), "method": method},
+            method=method,
         )
+        if fitted is None:
+            correct = int((calls.gaps >= 0).sum())
+            raise DataError(
+                f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(chosen)}, {correct:,} are within "
+                f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
+            )
+        metrics: dict[str, Any] = {"valid": _average_precision(valid, sites, suppress)}
+        test = () if given_test == ("none",) else given_test or _test_contigs(model, reference, chosen)
+        if test:
+            log(f"measuring the calls on the test contigs {', '.join(test)}")
+            metrics["test"] = _test_metrics(scan(test), promoters, fitted)
+    stored = read_mapping(model.path / METRICS) if (model.path / METRICS).is_file() else {}
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
+        write_json(place.with_name(METRICS), {**stored, "calls": metrics})
     log(f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(chosen)}")
+    if "precision" in metrics.get("test", {}):
+        log(f"test contigs {', '.join(test)}: {_test_text(metrics['test'])}")
     return fitted
+
+
+def _average_precision(scan: Scan, sites: Mapping[Track, Integers], suppress: int) -> dict[str, float]:
+    """Return the average precision of a scan's calls within each of `DISTANCES`."""
+    calls = find_track_calls(scan, suppress)
+    return {
+        f"average_precision_within_{distance}_bp": match_tracks(
+            calls, sites, distance
+        ).curve.average_precision
+        for distance in DISTANCES
+    }
+
+
+def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[str, Any]:
+    """Return metrics of the calls that `call-promoters` writes by default; empty without annotated TSSs."""
+    sites = sites_of(promoters, scan)
+    if not any(map(len, sites.values())):
+        log(f"warning: {promoters}: no TSS on the test contigs: their calls are not measured")
+        return {}
+    calls = match_tracks(find_track_calls(scan, fitted.suppress), sites, fitted.within)
+    threshold = fitted.best().score
+    selected = calls.scores >= threshold
+    metrics: dict[str, Any] = _average_precision(scan, sites, fitted.suppress)
+    metrics |= {"tss": len(calls.site_blocks), "n": int(selected.sum()), "within_bp": fitted.within}
+    if selected.any():
+        estimates = estimate_calls(calls, fitted(calls.scores), selected)
+        for name, estimate in zip(("expected_precision", "precision", "recall"), estimates, strict=True):
+            metrics |= {f"{name}{end}": value for end, value in zip(ENDS, estimate, strict=True)}
+    return {name: value for name, value in {**metrics, "threshold": threshold}.items() if value == value}
+
+
+def _test_text(metrics: Mapping[str, Any]) -> str:
+    average = [f"{metrics[f'average_precision_within_{bp}_bp']:.3f} within {bp} bp" for bp in DISTANCES]
+    expected, realized, recall = (metrics[name] for name in ("expected_precision", "precision", "recall"))
+    return (
+        f"average precision {', '.join(average)}; {metrics['n']:,} calls, expected precision "
+        f"{expected:.3f}, realized {realized:.3f}, recall {recall:.3f}"
+    )
+
+
+def _test_contigs(model: ScannedModel, reference: Path, valid: Sequence[str]) -> tuple[str, ...]:
+    """Return the test contigs of a model's training; () if there are none, or the genome lacks some."""
+    assert model.path is not None
+    path = model.path / RECORD
+    configuration = read_mapping(path).get("configuration") if path.is_file() else None
+    genome = configuration.get("genome") if isinstance(configuration, Mapping) else None
+    held_out = genome.get("test") if isinstance(genome, Mapping) else None
+    test = [str(name) for name in held_out if name not in valid] if isinstance(held_out, list) else []
+    if not test:
+        log("the model's training had no test contigs: calls are measured on the validation contigs only")
+        return ()
+    find = contig_finder(scan_fasta(reference), None)
+    if missing := [name for name in test if find(name) is None]:
+        log(f"{reference} has no contig {missing[0]}: calls are not measured on the test contigs")
+        return ()
+    return tuple(test)
 
 
 def _validation_contigs(model: ScannedModel) -> tuple[str, ...]:

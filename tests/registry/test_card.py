@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ import torch
 from safetensors.torch import load_file
 
 import bigbird_dna
+from bigbird_dna.calibration.call_precision import FILE as CALLS
+from bigbird_dna.calibration.call_precision import fit_calls
+from bigbird_dna.calibration.calls import MatchedCalls
 from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, Platt, write_calibration
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.model.card import Publication, model_card
 from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.settings import NamedTrack
 from bigbird_dna.model.weights import HALF_LOSS, fits_half
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from tests.golden.messages import fails, message
-from tests.registry.shelf import SETTINGS, make_toy, publish
-from tests.toys import random_dna, update_json
+from tests.registry.shelf import PROVENANCE, SETTINGS, make_toy, publish
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
 
 
 def card(model: Path, *commands: str) -> str:
@@ -52,6 +58,28 @@ def test_it_has_what_the_files_have(tmp_path: Path, task: str) -> None:
     assert rows["Parameters"] == [f"{load(model).parameters:,}"]
     assert rows["Weights"][0].endswith(f"SHA-256 `{checksum(model / 'model.safetensors')}`")
     assert {len(row) for row in tables(text)} <= {2, 3}
+
+
+def test_a_model_of_start_sites_is_described_by_its_calls(tmp_path: Path) -> None:
+    tracks = tuple(
+        NamedTrack(track=one, group="TSS", opposite=other) for one, other in permutations(TSS_TRACKS.values())
+    )
+    settings = SETTINGS["chromatin"].model_copy(update={"tracks": tracks, "members": 1})
+    encoder = small_encoder(layers=2, max_length=64, random_blocks=1)
+    model = random_model(small_tokenizer(), encoder, settings)
+    metrics = {"calls": {"test": {"precision": 0.75, "precision_low": 0.5, "precision_high": 0.875}}}
+    save(tmp_path / "toy", model, PROVENANCE | {"promoters": "sacCer3.promoters"}, metrics, {})
+    text = card(tmp_path / "toy")
+    assert ["calls precision", "test", "0.75 (0.5–0.875)"] in tables(text)
+    message(text, "40 bp, predicts start sites in bins of 10 bp, on both strands", "sacCer3.promoters: ")
+    message(text, "calibrate-calls", "$ bigbird-dna score-promoters models/toy genome.fa.gz")
+    assert "-o calls.bed" not in text and "assays" not in text and "Expected precision of" not in text
+    calls = MatchedCalls(np.arange(40.0)[::-1] / 40, *[np.tile([1, -1], 20)] * 2, *[np.arange(40)] * 2)
+    sizes = {"stride": 10, "suppress": 20, "within": 10, "megabases": 1.0}
+    fitted = fit_calls(calls, **sizes, fitted_on={"contigs": ["c_1"]})
+    assert fitted is not None
+    write_calibration(tmp_path / "toy" / CALLS, fitted, checksum(tmp_path / "toy/model.safetensors"))
+    message(card(tmp_path / "toy"), "-o calls.bed", "Expected precision of calls", "fitted on c\\_1")
 
 
 def test_it_says_what_a_calibration_was_fitted_on(toy: Path) -> None:

@@ -25,8 +25,9 @@ from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import predictors, promoters, score_track, training
 from bigbird_dna.reporting.result import add_legend, interval, legend_label, panels, save_figure
-from bigbird_dna.reporting.score_track import ScoreTrack, read_score_track
+from bigbird_dna.reporting.score_track import Call, ScoreTrack, read_calls, read_score_track
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
+from bigbird_dna.scoring.calls import INTERVAL
 from tests.golden.messages import fails, message
 from tests.toys import written
 
@@ -79,11 +80,11 @@ def draw_curves(area, path):
     promoters.curves_figure(comparisons, promoters.promoter_table(comparisons), area, path)
 
 
-def draw_scores(path, genes=()):
+def draw_scores(path, genes=(), calls=None):
     x = np.arange(0, 20_000, 100.0)
     track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
     places = [("chrIV", 500, "+"), ("chrIV", 900, "-"), ("chrIV", 30_000, "+"), ("chrV", 700, "+")]
-    score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path, genes)
+    score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path, genes, calls)
 
 
 RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
@@ -116,6 +117,7 @@ DRAWINGS = {
     "loss": lambda path: training.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
     "scores": draw_scores,
     "scores and genes": partial(draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]),
+    "scores and calls": partial(draw_scores, calls=[Call("chrIV", 520, "+", 0.8, 0.9)]),
     "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
     "bits, one block": lambda path: training.bits_per_base_figure(bits_table(1), path),
     "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
@@ -272,6 +274,41 @@ def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
     np.testing.assert_array_equal(read_score_track(path).strands["+"], [[300], [0.25]])
 
 
+CALLS = ["contig", "start", "end", "name", "score", "strand", "note", *INTERVAL]
+CALL_TRACK = ScoreTrack("a", 0, 1000, {}, frozenset("ab"))
+
+
+@pytest.mark.parametrize("format", ["bed", "tsv", "parquet"])
+def test_calls_of_a_contig(tmp_path, format):
+    rows = [("a", 9, 10, "n", 0.25, "-", ".", 0.1, 0.4, 0.5), ("b", 4, 5, "n", 1.0, "+", ".", 0.1, 1.0, 0.9)]
+    table, path = pd.DataFrame(rows, columns=CALLS), tmp_path / f"calls.{format}"
+    if format == "bed":
+        table.insert(6, "probability", table["score"])
+        table["score"] = (1000 * table["score"]).astype(int)
+    if format == "parquet":
+        table.to_parquet(path)
+    else:
+        path.write_text("## x\n#" + table.to_csv(sep="\t", index=False))
+    assert read_calls(path, CALL_TRACK) == [Call("a", 9, "-", 0.25, 0.5)]
+
+
+def test_wrong_calls_and_missed_sites_are_hollow(tmp_path):
+    """Of two calls near a TSS the higher score takes it; another TSS has no call."""
+    track = ScoreTrack("a", 0, 10_000, {"+": (np.array([0.0, 9999]), np.zeros(2))})
+    sites = [Locus("a", position, "+", "") for position in (1000, 5000)]
+    calls = [Call("a", 1050, "+", 0.3, 0.5), Call("a", 990, "+", 0.9, 0.95), Call("a", 8000, "-", 0.2, 0.4)]
+
+    def hollow(**options):
+        score_track.score_figure(track, sites, tmp_path / "x.svg", **options)
+        lane = (tmp_path / "x.svg").read_text().split('id="axes_2"')[1].split('id="axes_3"')[0]
+        marks = re.findall(r'style="fill: (#\w+)[^"]*; stroke: ', lane)
+        return len(marks), marks.count("#ffffff")
+
+    assert hollow() == (2, 0)
+    assert hollow(calls=calls) == (5, 3)
+    assert hollow(calls=[]) == (2, 2)
+
+
 FAULTS = {
     read_training_log: [
         ('{"step": 1, "loss"\n{"step": 2, "loss": 1}\n', "line 1"),
@@ -298,6 +335,13 @@ FAULTS = {
     ],
     partial(read_score_track, contig="b"): [(HEADER + row("a", 0, 1, "+"), "'b'")],
     partial(read_score_track, start=9000): [(HEADER + row("a", 0, 1, "+"), "a:9000-end")],
+    partial(read_calls, track=CALL_TRACK): [
+        (HEADER + row("a", 0, 1, "+"), "no column 'model_score'"),
+        ("", "file"),
+        ("\t".join(CALLS) + "\na\tx\t1\tn\t1\t+\t.\t0\t1\t1\n", "not calls"),
+        ("\t".join(CALLS) + "\nc\t0\t1\tn\t1\t+\t.\t0\t1\t1\n", "the first is on 'c'"),
+        (None, "file"),
+    ],
     read_bits: [
         (lambda rows: rows.assign(low="x"), "low 'x'"),
         (lambda rows: rows.assign(bits_per_base=""), "bits_per_base ''"),
@@ -309,7 +353,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("read", FAULTS, ids=["log", "scores", "other contig", "beyond", "bits"])
+@pytest.mark.parametrize("read", FAULTS, ids=["log", "scores", "other contig", "beyond", "calls", "bits"])
 def test_bad_files(tmp_path, read):
     for number, (content, named) in enumerate(FAULTS[read]):
         path = tmp_path / f"file.{number}"

@@ -2,19 +2,23 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bigbird_dna
 from bigbird_dna.calibration.call_precision import FILE, fit_calls, read_call_precision
 from bigbird_dna.calibration.calls import MatchedCalls, find_track_calls, match_tracks, sites_of
 from bigbird_dna.calibration.maps import CalibratedTrack, Calibration, Platt, write_calibration
-from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, reverse_complement
+from bigbird_dna.model.model import METRICS
+from bigbird_dna.model.weights import RECORD
 from bigbird_dna.reporting.scan import read_scan
 from bigbird_dna.scoring.calls import scan_calls
 from bigbird_dna.scoring.scan import scan_promoters
@@ -23,7 +27,7 @@ from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
 from tests.scoring.same_scores import assert_same_scores
 from tests.scoring.test_promoter_scan import toy, write
-from tests.toys import random_dna
+from tests.toys import random_dna, update_json
 
 STRIDE, SUPPRESS = 3, 20
 
@@ -164,6 +168,62 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
     refused(run(*calibrate, "--contig", "long", "-o", tmp_path / "new"), 1, "promoters.tsv")
     assert not (tmp_path / "new").exists()
     assert bigbird_dna.call_promoters(tmp_path / "made", home / "genome.fa.gz", tmp_path / "x", fdr=1).calls
+
+
+def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path) -> None:
+    """As by `evaluate calls` and `evaluate scan`, on the test contigs of the training or on others."""
+    path, genome, promoters = tmp_path / "model", home / "genome.fa.gz", tmp_path / "promoters.tsv"
+    shutil.copytree(home / "promoter", path)
+    scans = {}
+    for contig in ("long", "gap"):
+        words = ("score-promoters", path, genome, "--stride", 1, "--contig", contig)
+        assert run(*words, "-o", tmp_path / f"{contig}.tsv").code == 0
+        scans[contig] = read_scan(tmp_path / f"{contig}.tsv")
+    write_loci(
+        promoters,
+        [
+            Locus(contig, place, "+", f"{contig}{place}")
+            for contig, scan in scans.items()
+            for place in sorted(find_track_calls(scan, 5)[contig, "+"].positions[:40:2].tolist())
+        ],
+    )
+    calibrate = ("model calibrate-calls", path, "--reference", genome, "--promoters", promoters)
+    calibrate += ("--contig", "long", "--stride", 1, "--suppress", 5, "--within", 2)
+    before = read_json(path / METRICS)
+
+    def measured(*more: object) -> dict[str, Any]:
+        shutil.rmtree(tmp_path / "made", ignore_errors=True)
+        assert run(*calibrate, *more, "-o", tmp_path / "made").code == 0
+        found: dict[str, Any] = read_json(tmp_path / "made" / METRICS)
+        calls = found.pop("calls")
+        assert found == before
+        return dict(calls)
+
+    assert measured("--test-contig", "none").keys() == {"valid"} == measured().keys()
+    (test,) = (measured("--test-contig", "gap")["test"],)
+    files = {name: [f"model={tmp_path / name}.tsv"] for name in scans}
+    words = ("--promoters", promoters, "--suppress", 5, "--within", 2, "-o", tmp_path / "report")
+    assert run("evaluate calls", "--fit", *files["long"], "--scores", *files["gap"], *words).code == 0
+    (row,) = (
+        row
+        for row in pd.read_csv(tmp_path / "report/calls.tsv", sep="\t").to_dict("records")
+        if row["selection"] == "best F1"
+    )
+    for key, column in {"n": "calls", "tss": "tss", "threshold": "threshold"}.items():
+        assert test[key] == pytest.approx(row[column], abs=1e-5)
+    for key in ("expected_precision", "precision", "recall"):
+        assert test[key] == pytest.approx(row[key], abs=1e-5)
+    words = ("--promoters", promoters, "--suppress", 5, "-o", tmp_path / "scan")
+    assert run("evaluate scan", "--scores", *files["gap"], *words).code == 0
+    for row in pd.read_csv(tmp_path / "scan/scan.tsv", sep="\t").to_dict("records"):
+        name = f"average_precision_within_{row['within']}_bp"
+        assert test[name] == pytest.approx(row["average_precision"], abs=1e-5)
+    # Those of the training, unless the genome lacks one.
+    for contigs, splits in ((["gap"], {"valid", "test"}), (["gap", "none"], {"valid"}), (7, {"valid"})):
+        update_json(path / RECORD, configuration={"genome": {"test": contigs}})
+        assert measured().keys() == splits
+    refused(run(*calibrate, "--test-contig", "long", "-o", tmp_path / "new"), 2, "long")
+    refused(run(*calibrate, "--test-contig", "absent", "-o", tmp_path / "new"), 1, "absent", after_log=True)
 
 
 def test_what_cannot_be_called_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
