@@ -71,7 +71,7 @@ def scan_predictor(
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp")
-    return calibrated_predictor(model, calibrated, center_fraction=_center(model), **computing)
+    return calibrated_predictor(model, calibrated, center_fraction=scored_center(model), **computing)
 
 
 def window_source(
@@ -97,13 +97,12 @@ def window_source(
         scan = partial(scan_promoters, **sizes, upstream=own.upstream, pad=pad, beyond_is_n=beyond_is_n)
         return WindowSource(own.window, step, 1, scan, partial(count_windows, **sizes))
     size, read = model.settings.bin, model.settings.window
-    span = size * model.bins_together(_center(model))
-    names = [track.name for track in model.tracks]
-    columns = {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
+    span = size * model.bins_together(scored_center(model))
     sizes = {"window": span, "stride": span}
-    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=columns)
+    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=model.tss_columns)
     return WindowSource(read, size, span // size, scan, partial(count_windows, **sizes))
 
 
-def _center(model: LoadedChromatinModel) -> float:
+def scored_center(model: LoadedChromatinModel) -> float:
+    """Return the fraction of a window, around its center, whose bins are scored; 0: the central bin."""
     return CENTER if model.settings.pooling == "bin" else 0.0
