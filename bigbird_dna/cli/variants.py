@@ -73,15 +73,17 @@ def score_variants(
     max_delta max_track, one row per ALT. With a promoter model, the effect is the score change of largest
     magnitude among the TSS positions around the variant: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND,
     or the columns ref_score alt_score delta site strand. A model of start sites, such as yeast-promoters,
-    adds the sums of all changes on a strand: _SUM_PLUS and _SUM_MINUS, or sum_plus sum_minus. With a pretrained model, it is the natural
-    log-likelihood of ALT minus that of REF under masks: BBD_LOGRATIO, with its standard deviation over
-    strands and offsets in BBD_SPREAD, or the columns log_ratio spread. If the model has a background (model
-    add-background), BBD_QUANTILE or the column quantile is the fraction of random variants of the same type
-    with a smaller absolute effect. An allele that cannot be scored has the reason in BBD_NOTE or the note.
+    adds the sums of all changes on a strand: _SUM_PLUS and _SUM_MINUS, or sum_plus sum_minus. With a
+    pretrained model, it is the natural log-likelihood of ALT minus that of REF under masks: BBD_LOGRATIO,
+    with its standard deviation over strands and offsets in BBD_SPREAD, or the columns log_ratio spread. If
+    the model has a background (model add-background), BBD_QUANTILE or the column quantile is the fraction of
+    random variants of the same type with a smaller absolute effect. An allele that cannot be scored has the
+    reason in BBD_NOTE or the note.
     Missing ##contig lines are added to the header; for a stream, from the names in its first records. An
     output name that ends in .gz is written as bgzip, with an index if the input is sorted.
 
-    Example: bigbird-dna score-variants yeast-promoters calls.vcf.gz --reference genome.fa.gz -o effects.vcf.gz
+    Example: bigbird-dna score-variants yeast-promoters calls.vcf.gz --reference genome.fa.gz -o
+    effects.vcf.gz
     """
 
 

@@ -32,6 +32,7 @@ class StartSiteEffect(NamedTuple):
     notes: tuple[str, ...]
     largest: SiteScores | None  # the start site with the largest change
     sums: Mapping[Strand, float]  # of the changes of all bins on a strand
+    bin: int = 0  # number of the bin of the largest change
 
     @property
     def delta(self) -> float | None:
@@ -143,11 +144,20 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
             SiteScores(position, strand, ref[number, self.tracks[strand]], alt[number, self.tracks[strand]])
             for position, strand, number in rows.sites
         ]
-        largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand))
-        sums = (alt - ref)[rows.on_contig].sum(0)
-        return StartSiteEffect(
-            notes, largest, {strand: float(sums[at]) for strand, at in self.tracks.items()}
+        first = min(
+            range(len(sites)), key=lambda at: (-abs(sites[at].delta), sites[at].position, sites[at].strand)
         )
+        changes = (alt - ref)[rows.on_contig].sum(0).tolist()
+        sums = {strand: changes[track] for strand, track in self.tracks.items()}
+        return StartSiteEffect(notes, sites[first], sums, rows.sites[first][2])
+
+    def place(self, rows: AlleleBins, effect: StartSiteEffect, allele: int) -> int:
+        """Return where the start site of an effect is, from the start of an allele of `allele` bp on."""
+        assert effect.largest is not None
+        begin = int(rows.begins[effect.bin])
+        if 2 * begin + self.size > rows.longer:  # at the same distance from the allele's end
+            begin += allele - rows.longer
+        return tss_position(begin, begin + self.size, effect.largest.strand, self.size // 2)
 
     def compared(
         self, rows: AlleleBins, values: NDArray[np.float32]
