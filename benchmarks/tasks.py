@@ -30,9 +30,8 @@ from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, fit_svms
 from bigbird_dna.reporting.tracks import auc_report
-from bigbird_dna.scoring.track_effects import AlleleEffect, track_effects
+from bigbird_dna.scoring.track_effects import OFFSETS, AlleleEffect, track_effects
 from bigbird_dna.scoring.variant_effects import score_records
-from bigbird_dna.scoring.variants import OFFSETS
 from bigbird_dna.tokens.dna import DnaTokenizer
 
 CPU = torch.device("cpu")

@@ -23,6 +23,16 @@ REGIONS_REFERENCE = option(
     None, "FASTA", "Indexed genome of regions or variants, plain or bgzip.", "none", "--reference"
 )
 
+VIEWS = "4; 1 for models of start sites"
+OFFSETS = option(None, "N", "Number of crops of a window over which scores are averaged.", VIEWS, "--offsets")
+TOKENIZATIONS = option(
+    None,
+    "N",
+    "Number of divisions of a window into other tokens, for the averages.",
+    VIEWS,
+    "--tokenizations",
+)
+
 
 def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[str]:
     numbers = f"sequences: {counts.targets:,}, bases: {counts.bases:,}, seqlets: {counts.seqlets:,}"
@@ -44,10 +54,8 @@ def explain(
     tracks: str | None = opt.TRACKS,
     deletions: bool = option(False, None, "Also score the deletion of each base.", "", "--deletions"),
     flank: int = option(50, "BP", "Bases on both sides of a variant that are explained."),
-    offsets: int = option(4, "N", "Number of crops of a window over which values are averaged."),
-    tokenizations: int = option(
-        4, "N", "Number of divisions of a window into other tokens over which values are averaged."
-    ),
+    offsets: int | None = OFFSETS,
+    tokenizations: int | None = TOKENIZATIONS,
     sequence_column: str = opt.SEQUENCE_COLUMN,
     batch_size: int = opt.batch_size(32),
     device: str = opt.DEVICE,
@@ -59,7 +67,10 @@ def explain(
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
     the sequence into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
     and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
-    base is a TSS for a promoter model, whose whole window is explained.
+    base is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
+    yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
+    explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
+    it changes most.
 
     Example: bigbird-dna explain yeast-promoters promoters.bed --reference genome.fa.gz -o explained
     """
@@ -102,10 +113,6 @@ def _designed(table: "pd.DataFrame", given: dict[str, Any]) -> Iterator[str]:
 
 
 OUTPUTS = "Tracks or groups, by name or pattern, or labels or classes by name; comma-separated."
-OFFSETS = option(4, "N", "Number of crops of a window over which scores are averaged.", "", "--offsets")
-TOKENIZATIONS = option(
-    4, "N", "Number of divisions of a window into other tokens, for the averages.", "", "--tokenizations"
-)
 
 
 @runs("explanation.design.design", report=_designed)
@@ -134,8 +141,8 @@ def design(
         "mutagenesis|gradient",
         "Score every possible edit, or only those that gradients favor, which is faster.",
     ),
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int | None = OFFSETS,
+    tokenizations: int | None = TOKENIZATIONS,
     sequence_column: str = opt.SEQUENCE_COLUMN,
     batch_size: int = opt.batch_size(32),
     device: str = opt.DEVICE,
@@ -173,8 +180,8 @@ def marginalize(
         0, "N", "Replace each background by N copies shuffled with the same dinucleotides; 0: no."
     ),
     seed: int = option(0, None, "Seed of the shuffling."),
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int | None = OFFSETS,
+    tokenizations: int | None = TOKENIZATIONS,
     sequence_column: str = opt.SEQUENCE_COLUMN,
     batch_size: int = opt.batch_size(32),
     device: str = opt.DEVICE,
@@ -186,7 +193,8 @@ def marginalize(
     each background. Files: marginalization.tsv with the mean change per motif, output and strand, its
     interval, and the fraction of backgrounds in which the score increases; marginalization.svg.
 
-    Example: bigbird-dna marginalize yeast-promoters TATA=TATAAA backgrounds.fa --start 220 -o marginalized
+    Example: bigbird-dna marginalize yeast-promoters-window TATA=TATAAA backgrounds.fa --start 220 -o
+    marginalized
     """
 
 

@@ -54,7 +54,7 @@ def score_variants(
         None, "SAMPLE", "Score phased variants of this sample together, if at most 10 bp apart.", "none"
     ),
     stride: int | None = option(
-        None, "BP", "Promoter models: distance between TSS positions to evaluate.", "20"
+        None, "BP", "Models of promoter windows: distance between TSS positions to evaluate.", "20"
     ),
     sites: Path | None = option(
         None,
@@ -72,16 +72,18 @@ def score_variants(
     tracks). --top-tracks writes BBD_TOP or the column top. Table columns: #contig position ref alt id note
     max_delta max_track, one row per ALT. With a promoter model, the effect is the score change of largest
     magnitude among the TSS positions around the variant: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND,
-    or the columns ref_score alt_score delta site strand. With a pretrained model, it is the natural
-    log-likelihood of ALT minus that of REF under masks: BBD_LOGRATIO, with its standard deviation over
-    strands and offsets in BBD_SPREAD, or the columns log_ratio spread. If the model has a background (model
-    add-background), BBD_QUANTILE or the column quantile is the fraction of random variants of the same type
-    with a smaller absolute effect. An allele that cannot be scored has the reason in BBD_NOTE or the note.
+    or the columns ref_score alt_score delta site strand. A model of start sites, such as yeast-promoters,
+    adds the sums of all changes on a strand: _SUM_PLUS and _SUM_MINUS, or sum_plus sum_minus. With a
+    pretrained model, it is the natural log-likelihood of ALT minus that of REF under masks: BBD_LOGRATIO,
+    with its standard deviation over strands and offsets in BBD_SPREAD, or the columns log_ratio spread. If
+    the model has a background (model add-background), BBD_QUANTILE or the column quantile is the fraction of
+    random variants of the same type with a smaller absolute effect. An allele that cannot be scored has the
+    reason in BBD_NOTE or the note.
     Missing ##contig lines are added to the header; for a stream, from the names in its first records. An
     output name that ends in .gz is written as bgzip, with an index if the input is sorted.
 
-    Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
-    genome.fa.gz -o effects.vcf.gz
+    Example: bigbird-dna score-variants yeast-promoters calls.vcf.gz --reference genome.fa.gz -o
+    effects.vcf.gz
     """
 
 

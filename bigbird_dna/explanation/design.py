@@ -18,14 +18,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
-from bigbird_dna.explanation.mutagenesis import (
-    OFFSETS,
-    TOKENIZATIONS,
-    check_views,
-    noise,
-    views_of,
-    window_scores,
-)
+from bigbird_dna.explanation.mutagenesis import check_views, noise, view_counts, views_of, window_scores
 from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
@@ -186,8 +179,8 @@ def design(
     minimize: bool = False,
     motifs: Sequence[str] = (),
     method: str = METHODS[0],
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int | None = None,
+    tokenizations: int | None = None,
     sequence_column: str = COLUMNS.sequence,
     batch_size: int = 32,
     device: str = "auto",
@@ -219,7 +212,8 @@ def design(
     method
         "mutagenesis": every edit is scored. "gradient": only those that gradients favor, which is faster.
     offsets, tokenizations
-        Number of crops of a window, and of divisions into other tokens, over which scores are averaged.
+        Number of crops of a window, and of divisions into other tokens, over which scores are averaged; None:
+        4, for models of start sites 1.
     sequence_column
         Column of a table with the sequences.
     batch_size, device, threads
@@ -246,6 +240,7 @@ def design(
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
         (column,) = chosen_outputs(loaded, tracks, 1)
+        offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
         given = read_targets(Path(sequences), loaded, reference, aliases, sequence_column=sequence_column)
         for name, count in Counter(one.name for one in given).items():
             if count > 1:

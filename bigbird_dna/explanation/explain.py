@@ -16,8 +16,6 @@ from bigbird_dna.disk.outputs import command_line, file_names, provenance, prove
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
-    OFFSETS,
-    TOKENIZATIONS,
     Mutations,
     Seqlet,
     check_views,
@@ -25,6 +23,7 @@ from bigbird_dna.explanation.mutagenesis import (
     likelihood_mutations,
     noise,
     saturation_mutagenesis,
+    view_counts,
     views_of,
 )
 from bigbird_dna.explanation.one_hot import gradient_mutations
@@ -56,7 +55,7 @@ EXPLAINED_BASES = Schema.of(
     key=["name", "output", "contig", "position"],
 )
 OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
-SCORES = Schema.of("text name output; number score noise", key=["name", "output"])
+SCORES = Schema.of("text name output; number score noise; text site", key=["name", "output"])
 
 # Axes: V views, N targets, L bases of a target, T outputs.
 
@@ -109,8 +108,8 @@ def explain(
     tracks: str | None = None,
     deletions: bool = False,
     flank: int = FLANK,
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int | None = None,
+    tokenizations: int | None = None,
     sequence_column: str = COLUMNS.sequence,
     batch_size: int = 32,
     device: str = "auto",
@@ -124,6 +123,7 @@ def explain(
         A promoter, chromatin, sequence or pretrained masked-token model, or its directory.
     targets
         BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files/explanations.md).
+        A region of one base is a start site (promoter models and models of start sites).
     output
         Directory to write: tables, arrays for TF-MoDISco, bigWig, BED of seqlets, and a page.
     reference, aliases
@@ -137,7 +137,8 @@ def explain(
     flank
         Bases on both sides of a variant that are explained.
     offsets, tokenizations
-        Number of crops of a window, and of divisions into other tokens, over which values are averaged.
+        Number of crops of a window, and of divisions into other tokens, over which values are averaged; None:
+        4, for models of start sites 1.
     sequence_column
         Column of a table with the sequences.
     batch_size, device, threads
@@ -155,6 +156,7 @@ def explain(
         stack.enter_context(cpu_threads(threads))
         loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
         columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
+        offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
         genome = None if reference is None else stack.enter_context(opened(reference, aliases))
         given = read_targets(Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column)
         check_bigwig_contigs(len({one.contig for one in given}), targets, "explain fewer sequences")
@@ -202,7 +204,11 @@ def _method(
 
 
 def _check(
-    method: str, deletions: bool, offsets: int, tokenizations: int, counts: dict[str, int | None]
+    method: str,
+    deletions: bool,
+    offsets: int | None,
+    tokenizations: int | None,
+    counts: dict[str, int | None],
 ) -> None:
     """`UsageError` if an argument is out of range."""
     check_choice("method", method, METHODS)
@@ -222,7 +228,7 @@ def _write(
     """Write all tables, arrays and tracks."""
     write_table(files / "bases.tsv", pd.concat([_bases(one, names) for one in explained]), EXPLAINED_BASES)
     scores = [
-        (one.target.name, name, float(values.mean()), float(spread))
+        (one.target.name, name, float(values.mean()), float(spread), _site(one.target))
         for one in explained
         for name, values, spread in zip(
             names, one.mutations.scores.T, noise(one.mutations.scores), strict=True
@@ -243,6 +249,11 @@ def _write(
         write_lines(files / f"{prefix}seqlets.bed", _seqlet_lines(on_reference, column, origin))
         values = list(_values(on_reference, column, contigs))
         write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")
+
+
+def _site(target: ExplainedWindow) -> str:
+    """The start site whose score is explained, or "."."""
+    return "." if target.site is None else f"{target.contig}:{target.site}({target.strand})"
 
 
 def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
@@ -314,11 +325,12 @@ def _figures(explained: Sequence[_Explained], names: Sequence[str]) -> Iterator[
     for one in explained:
         target, values = one.target, one.mutations.importance
         spread, scores, end = noise(values), one.mutations.scores, target.start + len(target.bases)
+        start_site = "" if target.site is None else f", start site {target.site + 1:,}"
         for column, name in enumerate(names):
             yield Explanation(
                 target.name,
                 name,
-                f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand})",
+                f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand}){start_site}",
                 target.bases,
                 values[..., column].mean(0),
                 spread[:, column],

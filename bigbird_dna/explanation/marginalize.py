@@ -18,7 +18,7 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_whole
 from bigbird_dna.explanation.design import check_motifs, inserted, is_file_name, motif_bases, scored_model
-from bigbird_dna.explanation.mutagenesis import OFFSETS, TOKENIZATIONS, check_views, views_of, window_scores
+from bigbird_dna.explanation.mutagenesis import check_views, view_counts, views_of, window_scores
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
     Scored,
@@ -52,8 +52,8 @@ def marginalize(
     start: int | None = None,
     shuffles: int = 0,
     seed: int = 0,
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int | None = None,
+    tokenizations: int | None = None,
     sequence_column: str = COLUMNS.sequence,
     batch_size: int = 32,
     device: str = "auto",
@@ -104,13 +104,16 @@ def marginalize(
         stack.enter_context(cpu_threads(threads))
         loaded = scored_model(model)
         columns = chosen_outputs(loaded, tracks, len(output_names(loaded)))
-        given = read_targets(Path(backgrounds), loaded, reference, aliases, sequence_column=sequence_column)
+        views = view_counts(loaded, offsets, tokenizations)
+        given = read_targets(
+            Path(backgrounds), loaded, reference, aliases, sequence_column=sequence_column, strongest=False
+        )
         check_motifs(sites, given, backgrounds, start or 0)
         inputs = [loaded.path, backgrounds, reference, aliases]
         files = stack.enter_context(into_directory(Path(output), inputs))
         given = _shuffled(given, shuffles, seed) if shuffles else given
         computing = {"batch_size": batch_size, "device": device}
-        scores = partial(_mean_scores, loaded, columns, (offsets, tokenizations), computing)
+        scores = partial(_mean_scores, loaded, columns, views, computing)
         names = [output_names(loaded)[column] for column in columns]
         rows = list(_rows(sites, given, start, names, scores))
         table = pd.DataFrame(rows, columns=MARGINALIZATION.names)

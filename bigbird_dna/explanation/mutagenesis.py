@@ -17,12 +17,14 @@ from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored
 from bigbird_dna.genome.sequence import base_codes, reverse_complement, substitutions
 from bigbird_dna.model.batching import View
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
 from bigbird_dna.scoring.masked_likelihood import MaskedHaplotype, mask_difference, masked_log_likelihoods
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 OFFSETS, TOKENIZATIONS = 4, 4
+OF_START_SITES = 1, 1  # for models of start sites, whose windows are long
 MOST_VIEWS = 32
 SHORTEST, LONGEST = 4, 30  # bp of a seqlet
 _JOINED = 2  # bp between bases of one seqlet that are themselves not certain
@@ -67,8 +69,18 @@ def noise(values: Floats) -> Floats:
     return np.asarray(values.std(0, ddof=1 if len(values) > 1 else 0), np.float32)
 
 
-def check_views(offsets: int, tokenizations: int) -> None:
+def view_counts(model: LoadedModel, offsets: int | None, tokenizations: int | None) -> tuple[int, int]:
+    """The numbers of offsets and of tokenizations, None: those of the kind of model."""
+    of_sites = isinstance(model, LoadedChromatinModel) and model.predicts_tss
+    usual = OF_START_SITES if of_sites else (OFFSETS, TOKENIZATIONS)
+    found = usual[0] if offsets is None else offsets, usual[1] if tokenizations is None else tokenizations
+    check_views(*found)
+    return found
+
+
+def check_views(offsets: int | None, tokenizations: int | None) -> None:
     """`UsageError` if the numbers of views are out of range."""
+    offsets, tokenizations = 1 if offsets is None else offsets, 1 if tokenizations is None else tokenizations
     if min(offsets, tokenizations) < 0 or not 1 <= offsets + tokenizations <= MOST_VIEWS:
         raise UsageError(
             f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"

@@ -1,28 +1,41 @@
 """What is explained: bases of sequences, of regions or around variants, in the windows that a model reads."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
+from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Strand
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    Strand,
+    reverse_complement,
+    tss_position,
+    window_around,
+)
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
 from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change, open_vcf, same_assembly
+from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
 from bigbird_dna.scoring.regions import Genome, opened, placed_regions
+from bigbird_dna.scoring.start_site_effects import StartSiteEffects, extended
+from bigbird_dna.scoring.window_source import scored_center
 
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models of windows; other models that can be explained are pretrained masked-token models."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
+UPSTREAM, DOWNSTREAM = 150, 50  # explained bases around a start site, whose base is the first one downstream
 
 BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
 
@@ -33,6 +46,7 @@ class ExplainedWindow(NamedTuple):
     `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
     sequence of a file, its name and the number of bases before them. `sides` are the bases next to the
     window, which a deletion moves into it. The bases `on_reference` are not those of an alternative allele.
+    `site` is the position of the start site whose score is explained, if the model has start sites.
     """
 
     name: str
@@ -44,6 +58,7 @@ class ExplainedWindow(NamedTuple):
     last: int
     sides: tuple[str, str] = ("N", "N")
     on_reference: bool = True
+    site: int | None = None
 
     @property
     def bases(self) -> str:
@@ -78,6 +93,7 @@ def read_targets(
     *,
     flank: int = FLANK,
     sequence_column: str = COLUMNS.sequence,
+    strongest: bool = True,
 ) -> list[ExplainedWindow]:
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
@@ -87,16 +103,22 @@ def read_targets(
     not about their center. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
     `DataError`: regions or variants without a reference, or not on it; nothing to explain; a target is longer
     than the window.
+
+    For a model of start sites, a region of one base is a start site, and the bases from `UPSTREAM` bp before
+    it on are explained. The start site of another region or sequence is its `strongest` one, or the base at
+    its center; that of a variant, the one that it changes most. The start site is in the window's center.
     """
     endings = str(path).lower()
     if endings.endswith((*BED, *VCF)):
         if reference is None:
             raise UsageError(f"{path}: regions and variants need --reference, the FASTA with their sequences")
-        kind = _regions if endings.endswith(BED) else _alleles
         with opened(reference, aliases) as genome:
-            found = list(kind(path, model, genome, flank))
+            if endings.endswith(VCF):
+                found = list(_alleles(path, model, genome, flank))
+            else:
+                found = list(_regions(path, model, genome, strongest))
     else:
-        found = list(_sequences(path, model, sequence_column))
+        found = list(_sequences(path, model, sequence_column, strongest))
     if not found:
         raise DataError(f"{path}: nothing to explain")
     if isinstance(model, LoadedPromoterModel) and not endings.endswith(VCF):
@@ -112,10 +134,26 @@ def read_targets(
     return found
 
 
-def _regions(path: Path, model: LoadedModel, reference: Reference, _: int) -> Iterator[ExplainedWindow]:
+def _regions(
+    path: Path, model: LoadedModel, reference: Reference, strongest: bool
+) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for contig, start, end, name, strand, _fault in placed_regions(path, reference, LONGEST):
         way: Strand = strand or "+"
+        if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+            _check_fits(end - start, window, f"{path}: region {name!r}")
+            site = (start + end) // 2
+            if end - start == 1:
+                before, behind = (UPSTREAM, DOWNSTREAM) if way == "+" else (DOWNSTREAM - 1, UPSTREAM + 1)
+                start, end = start - before, start + behind
+            elif strongest:
+                ways: Sequence[Strand] = (strand,) if strand else ("+", "-")
+                first = (start + end - window) // 2
+                text = reference.fetch(Interval(contig, first, first + window))
+                site, way = _strongest(model, text, start - first, end - first, ways)
+                site += first
+            yield _at_site(name, Locus(contig, site, way, ""), start, end, model, reference)
+            continue
         if end - start == 1 and isinstance(model, LoadedPromoterModel):
             before, after = model.settings.upstream, model.settings.downstream - 1
             left, right = (before, after) if way == "+" else (after, before)
@@ -129,12 +167,53 @@ def _regions(path: Path, model: LoadedModel, reference: Reference, _: int) -> It
         yield ExplainedWindow(name, contig, start, way, text[1:-1], left, left + end - start, sides)
 
 
+def _strongest(
+    model: LoadedChromatinModel, window: str, start: int, end: int, strands: Sequence[Strand]
+) -> tuple[int, Strand]:
+    """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
+    size = model.settings.bin
+    (scores,) = model.window_probabilities([window], center_fraction=scored_center(model))
+    begins = centered_bins(len(window), size, len(scores)).tolist()
+    sites = [
+        (score[model.tss_columns[strand]], tss_position(begin, begin + size, strand, size // 2), strand)
+        for begin, score in zip(begins, scores.tolist(), strict=True)
+        for strand in strands
+    ]
+    _, site, strand = max((one for one in sites if start <= one[1] < end), key=itemgetter(0))
+    return site, strand
+
+
+def _reach(model: LoadedChromatinModel) -> tuple[int, int]:
+    """Return the bp before, and from, a start site that is in the central bin of a window."""
+    window, size = model.settings.window, model.settings.bin
+    before = int(centered_bins(window, size, 1)[0]) + size // 2
+    return before, window - before
+
+
+def _at_site(
+    name: str, site: Locus, start: int, end: int, model: LoadedChromatinModel, reference: Reference
+) -> ExplainedWindow:
+    """Return the bases from `start` to `end` of a contig, in the window around a start site."""
+    upstream, downstream = _reach(model)
+    window = window_around(site, upstream, downstream)
+    start, end = max(start, window.start), min(end, window.end)
+    first = start - window.start if site.strand == "+" else window.end - end
+    text = reference.fetch(Interval(site.contig, window.start - 1, window.end + 1, site.strand))
+    return ExplainedWindow(
+        *(name, site.contig, start, site.strand, text[1:-1], first, first + end - start),
+        sides=(text[0], text[-1]),
+        site=site.position,
+    )
+
+
 def _context(model: LoadedModel) -> int:
     """Bases around a region, on either side, that a pretrained model reads."""
     return 0 if isinstance(model, Scored) else CONTEXT
 
 
-def _sequences(path: Path, model: LoadedModel, sequence_column: str) -> Iterator[ExplainedWindow]:
+def _sequences(
+    path: Path, model: LoadedModel, sequence_column: str, strongest: bool
+) -> Iterator[ExplainedWindow]:
     window = window_size(model)
     for name, text in stream_sequences(path, TableColumns(sequence_column)):
         size = window or len(text)
@@ -142,7 +221,18 @@ def _sequences(path: Path, model: LoadedModel, sequence_column: str) -> Iterator
         left = (size - len(text)) // 2
         filled = f"{'N' * left}{text}".ljust(size, "N")
         sides = ("N", "N") if window else ("", "")
-        yield ExplainedWindow(name, name, 0, "+", filled, left, left + len(text), sides)
+        target = ExplainedWindow(name, name, 0, "+", filled, left, left + len(text), sides)
+        if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+            site = len(text) // 2
+            if strongest and len(text) > 1:
+                site = _strongest(model, filled, left, left + len(text), ("+",))[0] - left
+            upstream, downstream = _reach(model)
+            filled = f"{'N' * upstream}{text}{'N' * downstream}"[site : site + window]
+            first = max(upstream - site, 0)
+            start = max(site - upstream, 0)
+            last = min(upstream - site + len(text), window)
+            target = target._replace(start=start, window=filled, first=first, last=last, site=site)
+        yield target
 
 
 def _check_fits(bases: int, window: int, what: str) -> None:
@@ -181,6 +271,8 @@ def _of_change(
     windows = allele_windows(change, reference, size, (0,))
     if windows is None:
         return Note.TOO_LONG
+    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+        return _of_change_at_site(change, model, reference, flank)
     left, targets = (size - longer) // 2, []
     for allele, (window,) in ((change.ref, windows.ref), (change.alt, windows.alt)):
         first, last = max(left - flank, 0), min(left + len(allele) + flank, size)
@@ -189,10 +281,46 @@ def _of_change(
     return targets
 
 
+def _of_change_at_site(
+    change: Change, model: LoadedChromatinModel, reference: Reference, flank: int
+) -> list[ExplainedWindow] | Note:
+    """Return the alleles in windows around the start site that the variant changes most."""
+    kind, texts = StartSiteEffects.of(model), dict[str, int]()
+    notes, rows = kind.windows(
+        change, reference, 0.25, lambda some: [texts.setdefault(one, len(texts)) for one in some]
+    )
+    if rows is None:
+        return Note(notes[0])
+    effect = kind.effect(
+        notes, rows, model.window_probabilities([*texts], center_fraction=scored_center(model))
+    )
+    assert effect.largest is not None
+    site, size = effect.largest, model.settings.window
+    upstream, downstream = _reach(model)
+    contig, start, *alleles = extended(change, reference)
+    before = reference.fetch(Interval(contig, start - size, start))
+    behind = reference.fetch(Interval(contig, start + len(alleles[0]), start + len(alleles[0]) + size))
+    targets = []
+    for allele, changed in zip(alleles, change[2:], strict=True):
+        text = before + allele + behind
+        place = size + kind.place(rows, effect, len(allele))  # of the site in the text
+        opens = place - upstream if site.strand == "+" else place - downstream + 1
+        window = text[opens : opens + size]
+        first, last = max(size - flank - opens, 0), min(size + len(changed) + flank - opens, size)
+        start = change.start - (size - opens - first)
+        if site.strand == "-":
+            window, first, last = reverse_complement(window), size - last, size - first
+        one = ExplainedWindow("", contig, start, site.strand, window, first, last, site=site.position)
+        targets.append(one)
+    return targets
+
+
 def output_names(model: LoadedModel) -> list[str]:
-    """Names of a model's outputs, in order."""
+    """Names of a model's outputs, in order; start sites are those on the strand that is read."""
     if not isinstance(model, Scored):
         return ["likelihood"]
+    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+        return ["TSS" if track.name == TSS_TRACKS["+"] else track.name for track in model.tracks]
     if isinstance(model, LoadedChromatinModel):
         return [track.name for track in model.tracks]
     return [*model.settings.outputs] if isinstance(model, LoadedSequenceModel) else ["promoter"]
@@ -205,7 +333,10 @@ def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[i
     """
     names = output_names(model)
     columns = [*range(len(names))]
-    if pattern is not None and isinstance(model, LoadedChromatinModel):
+    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+        columns = [model.tss_columns["+"]]
+        names = [names[columns[0]]]
+    if pattern is not None and len(names) > 1 and isinstance(model, LoadedChromatinModel):
         columns = model.columns(pattern)
     elif pattern is not None:
         if len(names) == 1:

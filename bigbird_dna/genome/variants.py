@@ -25,7 +25,7 @@ from bigbird_dna.genome.sequence import Interval, clean, first_bad_letter, fract
 OFFSET_SPAN = 40
 """bp from the leftmost to the rightmost offset: a few tokens, so that tokenization phases average out."""
 
-_LOOK_BACK = 64  # initial bp to fetch for left alignment; doubled until the allele stops moving
+_LOOKED_AT = 64  # initial bp to fetch for an alignment; doubled until the allele stops moving
 _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 
 
@@ -178,7 +178,7 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
         return change
     moved = ref or alt
     size = len(moved)
-    shift, reach = 0, _LOOK_BACK
+    shift, reach = 0, _LOOKED_AT
     while shift < start:
         first = max(0, start - shift - reach)
         before = reference.fetch(Interval(contig, first, start - shift))
@@ -193,6 +193,25 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
     turn = shift % size
     moved = moved[size - turn :] + moved[: size - turn]
     return Change(contig, start - shift, moved if ref else "", moved if alt else "")
+
+
+def right_shift(change: Change, reference: Reference) -> int:
+    """Return how far a left-aligned insertion or deletion can move right without another result, in bp."""
+    contig, start, ref, alt = change
+    if ref and alt:
+        return 0
+    moved, end, length = ref or alt, start + len(ref), reference.contigs[contig]
+    shift, reach = 0, _LOOKED_AT
+    while end + shift < length:
+        behind = reference.fetch(Interval(contig, end + shift, min(end + shift + reach, length)))
+        turn = shift % len(moved)
+        cycle = (moved[turn:] + moved[:turn]) * (1 + len(behind) // len(moved))
+        steps = len(commonprefix([behind, cycle]))  # noqa: RUF071 - of letters
+        shift += steps
+        if steps < len(behind):
+            break
+        reach *= 2
+    return shift
 
 
 PREFIX = "BBD_"

@@ -142,7 +142,7 @@ def _attention(config: EncoderConfig) -> str:
 
 
 def _kind(model: LoadedModel) -> str:
-    is_dense = isinstance(model, LoadedChromatinModel) and model.has_start_sites
+    is_dense = isinstance(model, LoadedChromatinModel) and model.predicts_tss
     return START_SITES if is_dense else model.task
 
 

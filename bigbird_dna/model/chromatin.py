@@ -14,7 +14,7 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, fraction_n, inside, reverse_complement
+from bigbird_dna.genome.sequence import Interval, Strand, fraction_n, inside, reverse_complement
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
@@ -63,10 +63,17 @@ class LoadedChromatinModel(LoadedModel):
         """The predicted tracks, in the order of the outputs."""
         return self.settings.track_list
 
-    @property
-    def has_start_sites(self) -> bool:
-        """Whether the model predicts start sites on both strands, so that promoters can be called."""
-        return {track.name for track in self.tracks}.issuperset(TSS_TRACKS.values())
+    @cached_property
+    def predicts_tss(self) -> bool:
+        """Whether the tracks are the start sites on both strands, and nothing else."""
+        names = {track.name for track in self.tracks}
+        return names == {*TSS_TRACKS.values()} and self.settings.opposites is not None
+
+    @cached_property
+    def tss_columns(self) -> dict[Strand, int]:
+        """Output columns of the start sites on each strand; `ValueError` if the model does not have them."""
+        names = [track.name for track in self.tracks]
+        return {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
 
     def columns(self, pattern: str | None) -> list[int]:
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""

@@ -27,7 +27,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from os.path import commonprefix
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -39,7 +38,7 @@ from torch import Tensor
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, check_whole
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.genome.variants import AlleleWindows, Change, Note, window_offsets
+from bigbird_dna.genome.variants import AlleleWindows, Change, Note, right_shift, window_offsets
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
@@ -58,7 +57,6 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 CONTEXT = 100
 """Default number of bp on both sides of a change."""
 
-_LOOK_AHEAD = 64  # initial bp to fetch for the rightmost position; doubled until the allele stops moving
 _ROUNDING = 1e-3  # of a probability of 1, in any precision
 Tokens = tuple[int, ...]
 
@@ -87,7 +85,7 @@ def haplotype_windows(
     """
     contig, start, ref, alt = change
     end = start + len(ref)
-    shift = _right_shift(change, reference)
+    shift = right_shift(change, reference)
     lefts, rights = ([context + sign * offset for offset in offsets] for sign in (1, -1))
     left = reference.fetch(Interval(contig, start - max(lefts), start))
     right = reference.fetch(Interval(contig, end, end + shift + max(rights)))
@@ -98,25 +96,6 @@ def haplotype_windows(
     )
     beyond = start < max(lefts) or end + shift + max(rights) > reference.contigs[contig]
     return AlleleWindows(first, second, beyond)
-
-
-def _right_shift(change: Change, reference: Reference) -> int:
-    """Return how far a left-aligned insertion or deletion can move right without another result, in bp."""
-    contig, start, ref, alt = change
-    if ref and alt:
-        return 0
-    moved, end, length = ref or alt, start + len(ref), reference.contigs[contig]
-    shift, reach = 0, _LOOK_AHEAD
-    while end + shift < length:
-        behind = reference.fetch(Interval(contig, end + shift, min(end + shift + reach, length)))
-        turn = shift % len(moved)
-        cycle = (moved[turn:] + moved[:turn]) * (1 + len(behind) // len(moved))
-        steps = len(commonprefix([behind, cycle]))  # noqa: RUF071 - of letters
-        shift += steps
-        if steps < len(behind):
-            break
-        reach *= 2
-    return shift
 
 
 def mask_difference(

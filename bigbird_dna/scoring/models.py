@@ -1,6 +1,7 @@
 """`bigbird_dna.load` and the model classes it returns: those of `model`, plus methods that need a genome."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,10 +30,12 @@ from bigbird_dna.scoring.regions import (
     with_tracks,
 )
 from bigbird_dna.scoring.scorer import calibrated_predictor
-from bigbird_dna.scoring.track_effects import track_effects
+from bigbird_dna.scoring.start_site_effects import StartSiteEffect, StartSiteEffects
+from bigbird_dna.scoring.track_effects import OFFSETS, track_effects
 from bigbird_dna.scoring.tracks import Summary, predict_regions
-from bigbird_dna.scoring.variant_effects import score_records
-from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
+from bigbird_dna.scoring.variant_effects import refuse, score_records
+from bigbird_dna.scoring.variant_sites import STRIDE, PromoterEffect, SiteEffects
+from bigbird_dna.scoring.window_source import scan_predictor
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,15 +233,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
             chosen = None if sites is None else tss_sites(sites, genome)
             kind = SiteEffects(self.settings.upstream, self.settings.downstream, int(stride), chosen)
             table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
-        largest = [effect.largest for effect in effects]
-        for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
-            values = [np.nan if one is None else getattr(one, field) for one in largest]
-            table[name] = np.array(values, np.float64)
-        places = [None if one is None else one.position + 1 for one in largest]
-        table["site"] = pd.array(places, dtype="Int64")
-        strands = ["." if one is None else one.strand for one in largest]
-        table["strand"] = pd.Series(strands, table.index, dtype=object)
-        return table
+        return _with_sites(table, effects)
 
 
 @dataclass(frozen=True, repr=False)
@@ -319,13 +314,16 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         aliases: str | os.PathLike[str] | None = None,
         tracks: str | None = None,
         values: Literal["delta", "log_odds"] = "delta",
-        offsets: int = 4,
+        offsets: int | None = None,
+        sites: Regions | None = None,
         max_n: float = 0.25,
         calibrated: bool = False,
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
         """Return each track's change of probability for each variant (ALT minus REF), as `score-variants`.
+
+        A model of start sites has the start site with the largest change.
 
         Parameters
         ----------
@@ -336,7 +334,10 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         values
             "delta": change of the probability; "log_odds": change of its natural log-odds.
         offsets
-            Number of windows to average over, shifted within the length of a few tokens, on both strands.
+            Number of windows to average over, shifted within the length of a few tokens, on both strands;
+            None: 4. Not for models of start sites, nor are `tracks` and `values`.
+        sites
+            Only for models of start sites: as for `PromoterModel.variant_effects`.
         max_n
             Alleles with a larger fraction of N in a window are not scored.
         calibrated, batch_size, device
@@ -345,8 +346,9 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         Returns
         -------
         One row per alternative allele, in input order and with the index of an input table: contig, position
-        (1-based), ref, alt, note, then one column per track. Values are missing, with the reason in the note,
-        if an allele was not scored.
+        (1-based), ref, alt, note, then one column per track; or those of `PromoterModel.variant_effects`,
+        and the sums of all changes on each strand, sum_plus and sum_minus. Values are missing, with the
+        reason in the note, if an allele was not scored.
 
         Raises
         ------
@@ -356,12 +358,40 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_at_least_one({"batch_size": batch_size})
         check_choice("values", values, ("delta", "log_odds"))
         check_fraction("max_n", max_n)
-        columns, kind = self.columns(tracks), track_effects(self, None, offsets, calibrated)
-        predict = partial(self.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
+        computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
+        if self.predicts_tss:
+            refuse(self, "a model of start sites", {"tracks": tracks, "offsets": offsets})
+            refuse(self, "a model of start sites", {"values": None if values == "delta" else values})
+            predict = scan_predictor(self, calibrated, **computing)
+            with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
+                starts = StartSiteEffects.of(self, None if sites is None else tss_sites(sites, genome))
+                scored = score_records(records, genome, starts, predict, max_n=max_n)
+                table, effects = allele_table(scored, labels)
+            table = _with_sites(table, effects)
+            for name, strand in (("sum_plus", "+"), ("sum_minus", "-")):
+                table[name] = np.array([effect.sums.get(strand, np.nan) for effect in effects], np.float64)
+            return table
+        refuse(self, "a chromatin model", {"sites": sites})
+        shifts = OFFSETS if offsets is None else offsets
+        columns, kind = self.columns(tracks), track_effects(self, None, shifts, calibrated)
+        predict = partial(self.window_probabilities, both_strands=False, **computing)
         with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
             table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
         rows = (getattr(effect, values) for effect in effects)
         return with_tracks(table, rows, np.float64, self.tracks, columns)
+
+
+def _with_sites(table: pd.DataFrame, effects: Sequence[PromoterEffect | StartSiteEffect]) -> pd.DataFrame:
+    """Append the site with the largest change of each allele to a table of alleles."""
+    largest = [effect.largest for effect in effects]
+    for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
+        values = [np.nan if one is None else getattr(one, field) for one in largest]
+        table[name] = np.array(values, np.float64)
+    places = [None if one is None else one.position + 1 for one in largest]
+    table["site"] = pd.array(places, dtype="Int64")
+    strands = ["." if one is None else one.strand for one in largest]
+    table["strand"] = pd.Series(strands, table.index, dtype=object)
+    return table
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: directory.Extension = "tile") -> Model:

@@ -32,12 +32,12 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.variants import Change, VcfRecord, contig_lines, find_change, open_vcf, same_assembly
 from bigbird_dna.model.catalog import changed_file, find_target
-from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.scoring.background import stored_options
 from bigbird_dna.scoring.formats import indexed_destination, write_lines
 from bigbird_dna.scoring.regions import Fit
 from bigbird_dna.scoring.scorer import InputCheck
+from bigbird_dna.scoring.track_effects import TrackEffects
 from bigbird_dna.scoring.variant_effects import score_records
 from bigbird_dna.scoring.variants import VariantScorer
 
@@ -188,7 +188,7 @@ def add_background(
                 sizes[str(variant_type(change))].append(np.atleast_1d(effect.delta))
     if not sizes:
         raise DataError(f"{reference}: no random variant can be scored on {shown(chosen)}")
-    names = [track.name for track in model.tracks] if isinstance(model, LoadedChromatinModel) else []
+    names = kind.names if isinstance(kind, TrackEffects) else ()
     name = printable(genome.path.name).replace('"', "'")  # of a header line
     drawn_from = {"reference": name, "contigs": chosen, "per_type": per_type, "seed": seed}
     made = _background(sizes, names, {"fitted_on": drawn_from, "options": stored_options(options)})

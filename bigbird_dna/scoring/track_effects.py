@@ -25,6 +25,9 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
 from bigbird_dna.scoring.variant_effects import EffectKind, InfoKey, Place, check_offsets, decimal
 
+OFFSETS = 4
+"""Number of window offsets over which effects on tracks are averaged."""
+
 LOWEST = 1e-6
 """Probabilities are clipped to `LOWEST` … 1 − `LOWEST` before log-odds are computed."""
 

@@ -24,6 +24,7 @@ from bigbird_dna.genome.variants import (
     VcfRecord,
     find_change,
 )
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.scan import growing_batches
 
 _META = "##bigbird_dna_"
@@ -176,6 +177,13 @@ def check_offsets(count: int) -> None:
     check_whole("offsets", count)
     if not 1 <= count <= OFFSET_SPAN + 1:
         raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
+
+
+def refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
+    """Raise `UsageError` for an option that is given, but does not apply to this kind of model."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")
 
 
 def _vcf_header(

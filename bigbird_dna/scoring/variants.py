@@ -52,12 +52,11 @@ from bigbird_dna.scoring.scorer import (
     open_source,
     write_scores,
 )
-from bigbird_dna.scoring.track_effects import track_effects
-from bigbird_dna.scoring.variant_effects import LAYOUTS, EffectKind, check_offsets, score_records
-from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
-
-OFFSETS = 4
-"""Number of window offsets over which effects on tracks are averaged."""
+from bigbird_dna.scoring.start_site_effects import StartSiteEffects
+from bigbird_dna.scoring.track_effects import OFFSETS, track_effects
+from bigbird_dna.scoring.variant_effects import LAYOUTS, EffectKind, check_offsets, refuse, score_records
+from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects, TssSites
+from bigbird_dna.scoring.window_source import scan_predictor
 
 ScoringModel = LoadedModel
 """A chromatin or promoter model, or a pretrained one."""
@@ -106,9 +105,10 @@ def score_variants(
 ) -> VariantCounts:
     """Write how the variants of a VCF change the probabilities of tracks, or of promoters (ALT minus REF).
 
-    With a pretrained model, write the log-ratio of the likelihoods of ALT and REF in their context
-    (`scoring.masked_likelihood`). If it has a background (`add_background`), also write the fraction of
-    random variants of the same type with a smaller absolute effect.
+    With a model of start sites, such as `yeast-promoters`, write the largest change of a start site around
+    the variant. With a pretrained model, write the log-ratio of the likelihoods of ALT and REF in their
+    context (`scoring.masked_likelihood`). If it has a background (`add_background`), also write the fraction
+    of random variants of the same type with a smaller absolute effect.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def score_variants(
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
         the input is sorted. Links are followed. See docs/files/variants.md.
     tracks
-        Tracks, groups or shell patterns: only these are considered, and the values of each are written. None:
-        all tracks are considered, and only the largest effect is written.
+        Chromatin models only: tracks, groups or shell patterns. Only these are considered, and the values of
+        each are written. None: all tracks are considered, and only the largest effect is written.
     top_tracks
         Chromatin models only: write the probabilities of this number of tracks with the largest effects.
     contigs, regions
@@ -138,13 +138,14 @@ def score_variants(
         Sample of the VCF whose phased variants, at most 10 bp apart on the same haplotypes, are scored
         together (`scoring.haplotypes`). None: records are independent.
     stride, sites
-        Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a
-        file of the positions to test, as for `prepare_promoters` (docs/files/promoters.md), in which lines of
-        BED may lack a strand. The position with the largest change is written.
+        `stride`, for models of single windows only: distance in bp of the TSS positions tested around a
+        variant (None: 20). `sites`, for all promoter models: a file of the positions to test, as for
+        `prepare_promoters` (docs/files/promoters.md), in which lines of BED may lack a strand. The position
+        with the largest change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
     calibrated, prior
-        Report changes of calibrated probabilities; for promoter models, `prior` adjusts them to this
+        Report changes of calibrated probabilities; for models of single windows, `prior` adjusts them to this
         prevalence of promoters among the windows.
     shard, precision, batch_size, device, threads
         As for `score_promoters`; all shards have the same number of records.
@@ -223,17 +224,21 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         tracks = {"tracks": self.tracks, "top_tracks": self.top_tracks}
         if isinstance(model, LoadedPromoterModel):
             options = {"offsets": self.offsets, "context": self.context}
-            _refuse(model, "a promoter model", {**tracks, **options})
+            refuse(model, "a promoter model", {**tracks, **options})
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: give at most one of them")
             return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
+        if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+            options = {"offsets": self.offsets, "context": self.context, "stride": self.stride}
+            refuse(model, "a model of start sites", {**tracks, **options, "prior": self.prior})
+            return model, scan_predictor(model, self.calibrated, **computing)
         if isinstance(model, LoadedChromatinModel):
-            _refuse(model, "a chromatin model", {**sites, "context": self.context})
+            refuse(model, "a chromatin model", {**sites, "context": self.context})
             self._on_tracks(model)
             return model, partial(model.window_probabilities, both_strands=False, **computing)
-        _refuse(model, "a pretrained model", {**tracks, **sites})
-        _refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
+        refuse(model, "a pretrained model", {**tracks, **sites})
+        refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
         self._on_likelihood(model)
         return model, partial(masked_log_likelihoods, model, **computing)
 
@@ -251,20 +256,24 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         """Return the kind of effects, and the options that affect it for this kind of model."""
         offsets: dict[str, object] = {"--offsets": self.offsets or OFFSETS}
         if isinstance(model, LoadedChromatinModel):
+            if model.predicts_tss:
+                return StartSiteEffects.of(model, self._sites(reference)), {"--tss": self.sites}
             return self._on_tracks(model), offsets
         if not isinstance(model, LoadedPromoterModel):
             likelihood = self._on_likelihood(model)
             return likelihood, {**offsets, "--context": likelihood.context}
-        stride, sites = int(self.stride or STRIDE), None
-        own: dict[str, object] = {"--stride": stride}
-        if self.sites is not None:
-            path = Path(self.sites)
-            own = {"--tss": path}
-            sites = tss_sites(path, reference)
-            if not sites:
-                raise DataError(f"{path}: none of the sites is on {reference.path}")
+        stride, sites = int(self.stride or STRIDE), self._sites(reference)
+        own: dict[str, object] = {"--stride": stride} if sites is None else {"--tss": self.sites}
         kind = SiteEffects(model.settings.upstream, model.settings.downstream, stride, sites)
         return kind, {**own, "--prior": self.prior}
+
+    def _sites(self, reference: Reference) -> TssSites | None:
+        if self.sites is None:
+            return None
+        sites = tss_sites(Path(self.sites), reference)
+        if not sites:
+            raise DataError(f"{self.sites}: none of the sites is on {reference.path}")
+        return sites
 
     @contextmanager
     def open(self, model: ScoringModel, target: Target) -> Iterator[Job[EffectLines]]:
@@ -381,9 +390,3 @@ def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
     raise ModelError(
         f"{opened.name}: needs a chromatin, promoter or pretrained model, found a {opened.task} model"
     )
-
-
-def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")

@@ -48,7 +48,7 @@ class WindowSource:
 def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
     """Load, or return, a promoter model or a chromatin model of start sites; `ModelError` for any other."""
     model = given if isinstance(given, LoadedModel) else load(given)
-    if isinstance(model, LoadedChromatinModel) and model.has_start_sites:
+    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
         return model
     return load_promoter_model(model)
 
@@ -69,7 +69,7 @@ def scan_predictor(
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp")
-    return calibrated_predictor(model, calibrated, center_fraction=_center(model), **computing)
+    return calibrated_predictor(model, calibrated, center_fraction=scored_center(model), **computing)
 
 
 def window_source(
@@ -95,13 +95,12 @@ def window_source(
         scan = partial(scan_promoters, **sizes, upstream=own.upstream, pad=pad, beyond_is_n=beyond_is_n)
         return WindowSource(own.window, step, 1, scan, partial(count_windows, **sizes))
     size, read = model.settings.bin, model.settings.window
-    span = size * model.bins_together(_center(model))
-    names = [track.name for track in model.tracks]
-    columns = {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
+    span = size * model.bins_together(scored_center(model))
     sizes = {"window": span, "stride": span}
-    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=columns)
+    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=model.tss_columns)
     return WindowSource(read, size, span // size, scan, partial(count_windows, **sizes))
 
 
-def _center(model: LoadedChromatinModel) -> float:
+def scored_center(model: LoadedChromatinModel) -> float:
+    """Return the fraction of a window, around its center, whose bins are scored; 0: the central bin."""
     return CENTER if model.settings.pooling == "bin" else 0.0
