@@ -119,8 +119,9 @@ MAX_N = option(0.25, "FRACTION", "List, but do not score, windows with a larger 
 ASSEMBLY = option(
     "custom",
     None,
-    "Assembly: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known contig names and lengths; "
-    "custom or demo: lengths are not checked, and contigs have the names in the files and in --aliases.",
+    "Assembly: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known contig names and "
+    "lengths; custom or demo: lengths are not checked, and contigs have the names in the files and in "
+    "--aliases.",
 )
 ALIASES = option(
     None,

@@ -14,7 +14,6 @@ from typing import Any
 
 from bigbird_dna.config.start_sites import CENTER
 from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.model import LoadedModel

@@ -75,5 +75,9 @@ def test_a_table_is_that_of_a_scan(
             row.tss,
         )
         assert found.note == (row.note or ".")
-        assert found.score == "NA" if row.score is None else float(found.score) == pytest.approx(row.score, abs=1e-6)
+        assert (
+            found.score == "NA"
+            if row.score is None
+            else float(found.score) == pytest.approx(row.score, abs=1e-6)
+        )
     assert "NA" in set(table["score"])

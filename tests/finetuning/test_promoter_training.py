@@ -225,6 +225,19 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     assert load(tmp_path / "rotary").config.rotary_scale == 2.0
 
 
+def test_a_pretrained_encoder_reads_k_mers_as_well(tiny_config: Path, tmp_path: Path) -> None:
+    """Before training they change nothing; an encoder with other k-mers is another one."""
+    pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1")
+    keys = sets("promoters.training.steps=1", "promoters.training.optimizer.learning_rate=1e-30")
+    words = ("--pretrained", pretrained, *keys, *sets("encoder.kmers=3"))
+    finetune(tiny_config, tmp_path / "model", *words)
+    model, dna = load(tmp_path / "model"), [random_dna(300, 1)]
+    assert model.config.kmers == 3
+    np.testing.assert_allclose(model.embed(dna), load(pretrained).embed(dna), atol=1e-6)
+    with fails(ConfigError, tmp_path / "model"):
+        finetune(tiny_config, tmp_path / "other", "--pretrained", tmp_path / "model", *keys)
+
+
 # Baselines
 
 
