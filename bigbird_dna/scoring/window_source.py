@@ -14,6 +14,7 @@ from typing import Any
 
 from bigbird_dna.config.start_sites import CENTER
 from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.model import LoadedModel
@@ -47,8 +48,10 @@ class WindowSource:
 def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
     """Load, or return, a promoter model or a chromatin model of start sites; `ModelError` for any other."""
     model = given if isinstance(given, LoadedModel) else load(given)
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        return model
+    if isinstance(model, LoadedChromatinModel):
+        names = {track.name for track in model.tracks}
+        if names.issuperset(TSS_TRACKS.values()):
+            return model
     return load_promoter_model(model)
 
 
