@@ -101,12 +101,14 @@ def test_held_out_sequence(run: Run, reference: Path, tmp_path: Path) -> None:
             [("chrI", "N" * 4 + CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30])],
         ),
     ):
-        config.write_text(f"genome: {{assembly: custom, valid: [], test: {test}}}")
+        config.write_text(f"genome: {{assembly: custom, name: x, valid: [], test: {test}}}")
         assert run(*words, output).code == 0
         assert records(output) == expected
     before = reference.read_bytes()
     refused(run(*words, reference), 2, reference)
-    refused(run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 1, "genome.valid")
+    refused(
+        run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 1, "genome.valid"
+    )
     refused(run("prepare held-out", config, "train", "--reference", reference, "-o", output), 2, "SPLIT")
     assert reference.read_bytes() == before
 
