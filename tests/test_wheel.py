@@ -61,7 +61,17 @@ def scores(package: Path, place: Path, path: str) -> tuple[Scores, list[str]]:
     """Scores of the example by a package, and the kernels that it loads; programs are found in `path`."""
     place.mkdir()
     output = place / "scores.tsv"
-    words = ("score-promoters", "yeast-promoters-window", EXAMPLE, "--stride", 400, "--device", "cpu", "-o", output)
+    words = (
+        "score-promoters",
+        "yeast-promoters-window",
+        EXAMPLE,
+        "--stride",
+        400,
+        "--device",
+        "cpu",
+        "-o",
+        output,
+    )
     kept = {name: value for name, value in os.environ.items() if name not in ("CXX", "BIGBIRD_DNA_NATIVE")}
     environment = {**kept, "PATH": path, "HOME": str(place), "PYTHONPATH": str(package)}
     environment |= {"BIGBIRD_DNA_CACHE": str(place / "cache"), "PYTHONSAFEPATH": "1"}

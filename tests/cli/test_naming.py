@@ -67,7 +67,9 @@ def test_scoring_imports_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
     fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
-    _, modules = shown_and_imported("score-promoters", "yeast-promoters-window", str(fasta), "-o", str(output))
+    _, modules = shown_and_imported(
+        "score-promoters", "yeast-promoters-window", str(fasta), "-o", str(output)
+    )
     assert output.exists() and "torch" in modules
     assert {"torch._dynamo", "torch._inductor", "sympy", "scipy", "sklearn", "matplotlib"} & modules == set()
 
