@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +13,16 @@ import pandas as pd
 
 from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import (
+    AUROC_SHIFTED,
     CONTROL,
     KMER,
+    MEDIAN_SHIFTED,
     MODEL,
     MODELS,
     NETWORK,
     NONCODING,
     ONE_AT_A_TIME,
+    SHIFTS,
     SPLIT,
     of_split,
     read_bits,
@@ -60,6 +64,7 @@ def summarize(
     pretraining: Path | None = None,
     bits: Path | None = None,
     promoters: Path | None = None,
+    promoter_metrics: Mapping[str, Path] = {},
     groups: Path | None = None,
     tracks: Path | None = None,
     variants: Path | None = None,
@@ -71,8 +76,9 @@ def summarize(
     """Summarize a run from the tables and metrics of its steps, as text and as the table `output`.
 
     `loci` is `promoters.json` of the promoters mapped to the reference, `statistics` the tokenizer's
-    `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
-    the others are tables of the reports. The last line of the text contains the path `report`.
+    `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`,
+    `promoter_metrics` the `metrics.json` of promoter models by negative set; the others are tables of the
+    reports. The last line of the text contains the path `report`.
     """
     sources = (
         (loci, locus_rows),
@@ -80,6 +86,7 @@ def summarize(
         (bits, language_rows),
         (pretraining, pretraining_rows),
         (promoters, promoter_rows),
+        *((path, partial(shift_rows, name)) for name, path in promoter_metrics.items()),
         (calibration, calibration_rows),
         (groups, group_rows),
         (tracks, lead_rows),
@@ -237,6 +244,17 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
                 figure = f"AUROC, {_PREDICTORS[line['model']]}"
                 yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
         yield from last
+
+
+def shift_rows(negative_set: str, source: Path) -> Iterator[SummaryRow]:
+    """Yield, from a promoter model's `metrics.json`, the median scores of moved promoters, if measured."""
+    test = read_object(source).get("test") or {}
+    for bp in (0, *SHIFTS) if MEDIAN_SHIFTED.format(0) in test else ():
+        median, area = (number(test, key.format(bp), source) for key in (MEDIAN_SHIFTED, AUROC_SHIFTED))
+        figure = f"median score, window moved by {bp} bp"
+        yield SummaryRow(
+            f"promoters, {negative_set}", figure, median, note=f"test promoters; AUROC {area:.4f}"
+        )
 
 
 def calibration_rows(source: Path) -> Iterator[SummaryRow]:
