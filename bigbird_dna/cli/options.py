@@ -285,7 +285,7 @@ def runs(
             for key in choices:
                 if given[key] is not None:
                     check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
-            given.update({key: named_files(f"--{key}", given[key] or ()) for key in named})
+            given.update({key: named_files(f"--{key.replace('_', '-')}", given[key] or ()) for key in named})
             read = [path] if inputs and (path := given.get("config")) else []
             if "config" in given:
                 settings = _run_files(given, declared, usual)
