@@ -171,7 +171,7 @@ def _weighted_average_precision(found: MatchedCalls, ids: Integers, weights: Flo
     precision = np.divide(np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0)
     total = weights @ sites
     area = (precision * gained).sum(axis=1)
-    return np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0)
+    return np.asarray(np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0))
 
 
 def selected(found: MatchedCalls) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ def summarize(
     of `evaluate pretraining`, `promoter_metrics` the `metrics.json` of promoter models by negative set; the
     others are tables of the reports. The last line of the text contains the path `report`.
     """
-    sources = (
+    sources: tuple[tuple[Path | None, Callable[[Path], Iterable[SummaryRow]]], ...] = (
         (scan, scan_rows),
         (loci, locus_rows),
         (statistics, token_rows),

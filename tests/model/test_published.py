@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from sklearn.metrics import roc_auc_score
 
 import bigbird_dna
+from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
@@ -31,7 +33,7 @@ from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run, table
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.toys import cases, random_dna, written
+from tests.toys import cases, random_dna, read_json, written
 
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
@@ -226,7 +228,7 @@ def test_the_classifier_tells_promoters_from_what_lies_between(yeast: Path, shar
 def test_models_of_start_sites_call_as_their_figures_say(
     name: str, assembly: str, genome: str, promoters: str, shared_data: Path, tmp_path: Path, run: Run
 ) -> None:
-    """Along the validation contig, on which training, calibration and selection of the model may be checked."""
+    """Along the contig of validation and calibration."""
     reference, sites = tmp_path / "reference.fa.gz", tmp_path / "promoters.tsv"
     prepare_reference(next(shared_data.glob(genome)), reference)
     words = ("--reference", reference, "--assembly", assembly, "-o", sites)
@@ -244,7 +246,8 @@ def test_models_of_start_sites_call_as_their_figures_say(
 
 def test_the_readme_s_calls_are_at_known_start_sites(run: Run, tmp_path: Path) -> None:
     example = REPOSITORY / "resources/examples/yeast_VII_20kb"
-    assert run("call-promoters", "yeast-promoters", f"{example}.fa.gz", "-o", tmp_path / "calls.tsv").code == 0
+    words = ("call-promoters", "yeast-promoters", f"{example}.fa.gz")
+    assert run(*words, "-o", tmp_path / "calls.tsv").code == 0
     calls = pd.read_csv(tmp_path / "calls.tsv", sep="\t", comment="#")
     known = pd.read_csv(f"{example}.promoters.tsv", sep="\t")
     for site in known.itertuples():
