@@ -1,7 +1,7 @@
 """Predictions for held-out windows and bins, by models and by regressions as baselines."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import binary_metrics
-from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, Predictor, share_windows
+from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.inference import choose_device, inference, supported_precision
@@ -119,7 +119,9 @@ def check_aligned(windows: Path) -> None:
         )
 
 
-def held_out_predictions(data: WindowSet, sequences: list[str], predict: Predictor) -> pd.DataFrame:
+def held_out_predictions(
+    data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
+) -> pd.DataFrame:
     """Return the validation and test windows with their labels and the probabilities from `predict`.
 
     Extra negatives are included if the data set was read with them.
@@ -147,7 +149,10 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
 
 
 def shift_metrics(
-    predictions: pd.DataFrame, reference: Reference, predict: Predictor, most: int
+    predictions: pd.DataFrame,
+    reference: Reference,
+    predict: Callable[[list[str]], npt.NDArray[np.floating]],
+    most: int,
 ) -> dict[str, float]:
     """Return what moving the windows of test promoters by each of `SHIFTS` does to their scores.
 

@@ -148,7 +148,7 @@ def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[flo
         drawn += draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))
     weights = np.concatenate(drawn)  # the first row: all blocks once
     sampled = {name: _weighted_average_precision(one, ids, weights) for name, one in found.items()}
-    first, values = next(iter(sampled)), {}
+    first, values = next(iter(sampled)), dict[str, tuple[float, ...]]()
     for name, precision in sampled.items():
         lead = sampled[first] - precision
         difference = UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])

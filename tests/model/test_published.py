@@ -16,7 +16,7 @@ from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
-from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import place, read_promoters
@@ -33,7 +33,7 @@ from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run, table
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.toys import cases, random_dna, read_json, written
+from tests.toys import cases, random_dna, written
 
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
