@@ -43,7 +43,7 @@ from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.metrics.auroc import Floats, auroc
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
@@ -138,7 +138,10 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
 
 
 def shift_metrics(
-    predictions: pd.DataFrame, reference: Reference, predict: Callable[[list[str]], Floats], most: int
+    predictions: pd.DataFrame,
+    reference: Reference,
+    predict: Callable[[list[str]], npt.NDArray[np.floating]],
+    most: int,
 ) -> dict[str, float]:
     """Return what moving the windows of test promoters by each of `SHIFTS` does to their scores.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +80,7 @@ def summarize(
     `promoter_metrics` the `metrics.json` of promoter models by negative set; the others are tables of the
     reports. The last line of the text contains the path `report`.
     """
-    sources = (
+    sources: list[tuple[Path | None, Callable[[Path], Iterable[SummaryRow]]]] = [
         (loci, locus_rows),
         (statistics, token_rows),
         (bits, language_rows),
@@ -92,7 +92,7 @@ def summarize(
         (tracks, lead_rows),
         (variants, variant_rows),
         (compared_variants, compared_variant_rows),
-    )
+    ]
     found = (row for path, read in sources if path is not None for row in read(path))
     # Control characters in names must not reach the terminal.
     rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
