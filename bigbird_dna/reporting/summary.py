@@ -82,7 +82,7 @@ def summarize(
     of `evaluate pretraining`, `promoter_metrics` the `metrics.json` of promoter models by negative set; the
     others are tables of the reports. The last line of the text contains the path `report`.
     """
-    sources: tuple[tuple[Path | None, Callable[[Path], Iterable[SummaryRow]]], ...] = (
+    sources: list[tuple[Path | None, Callable[[Path], Iterable[SummaryRow]]]] = [
         (scan, scan_rows),
         (loci, locus_rows),
         (statistics, token_rows),
@@ -95,7 +95,7 @@ def summarize(
         (tracks, lead_rows),
         (variants, variant_rows),
         (compared_variants, compared_variant_rows),
-    )
+    ]
     found = (row for path, read in sources if path is not None for row in read(path))
     # Control characters in names must not reach the terminal.
     rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
