@@ -454,7 +454,7 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     """Their model calls promoters; two baselines score the same sequence."""
     home = "results/demo"
     model, test = f"{home}/models/start-sites", f"{home}/genome/test.fa.gz"
-    valid = f"calibrate-calls {model} --reference {home}/genome/valid.fa.gz "
+    valid = f"calibrate-calls {model} --reference {home}/genome/reference.fa.gz "
     baselines = f"{home}/promoters/baselines-genomic"
     for words in (
         f"prepare held-out {home}/config/held-out.yaml test ",
