@@ -35,10 +35,12 @@ _WINDOWS_AT_ONCE = 100_000
 
 # Axes: N windows, L bases of a window; both strands in the order of "+" and "-".
 
+Codes = NDArray[np.uint8]
+Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def window_log_odds(model: ScanBaseline, codes: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> Floats:
+def window_log_odds(model: ScanBaseline, codes: Codes, starts: Integers, length: int) -> Floats:
     """Return the log-odds (2, N) of the windows `[starts, starts + length)` of a sequence, on both strands.
 
     They are those of `model.logits` for the windows and their reverse complements, up to rounding.
@@ -48,7 +50,7 @@ def window_log_odds(model: ScanBaseline, codes: NDArray[np.uint8], starts: NDArr
     return _kmer_log_odds(model, codes, starts, length)
 
 
-def _position_log_odds(model: PositionLogistic, codes: NDArray[np.uint8], starts: NDArray[np.int64]) -> Floats:
+def _position_log_odds(model: PositionLogistic, codes: Codes, starts: Integers) -> Floats:
     weights = np.pad(model.coefficients, ((0, 0), (0, 1)))  # an N adds nothing
     turned = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
     found = np.full((2, len(starts)), model.intercept)
@@ -59,12 +61,10 @@ def _position_log_odds(model: PositionLogistic, codes: NDArray[np.uint8], starts
     return found
 
 
-def _kmer_log_odds(
-    model: KmerLogistic, codes: NDArray[np.uint8], starts: NDArray[np.int64], length: int
-) -> Floats:
+def _kmer_log_odds(model: KmerLogistic, codes: Codes, starts: Integers, length: int) -> Floats:
     k, words = model.k, words_ending(codes, model.k)
     known = known_before(codes) >= k
-    first, last = starts + k - 1, starts + length  # the k-mers of a window end at bases from first to last - 1
+    first, last = starts + k - 1, starts + length  # its k-mers end at bases first to last - 1
 
     def sums(values: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
         running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])

@@ -50,8 +50,8 @@ def score_promoters(
     tss_offset: int | None = option(
         None,
         "N",
-        "The TSS is base N, from 0, of each record: score one window per record, with its TSS there and N "
-        "where the record does not reach.",
+        "The TSS is base N, from 0, of each record: score one window, or bin, per record, with its TSS there "
+        "and N where the record does not reach.",
         "records are scanned",
         "--tss-offset",
         least=0,

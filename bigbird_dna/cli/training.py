@@ -253,8 +253,8 @@ def fit_promoter_baseline(
     scan: Path | None = option(
         None,
         "FASTA",
-        "Indexed FASTA to score as well, with k-mer and position: kmer.scan.tsv and position.scan.tsv, tables "
-        "of score-promoters.",
+        "Indexed FASTA to score as well, with k-mer and position, into kmer.scan.tsv and position.scan.tsv, "
+        "tables of score-promoters.",
         "none",
         "--scan",
     ),

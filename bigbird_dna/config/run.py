@@ -208,8 +208,8 @@ class Config(Section):
         if self.start_sites is not None:
             if not self.has_promoters or self.has_sequences:
                 yield (
-                    "start_sites needs promoters.source, the annotated start sites on a genome; without them, "
-                    "it must be null"
+                    "start_sites needs promoters.source, the annotated start sites on a genome; without "
+                    "them, it must be null"
                 )
             self.encoder.check_pooling(self.start_sites.chromatin.model.pooling, "start_sites")
 

@@ -29,7 +29,7 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
 from bigbird_dna.scoring.regions import Genome, opened, placed_regions
 from bigbird_dna.scoring.start_site_effects import StartSiteEffects, extended
-from bigbird_dna.scoring.window_source import scored_center
+from bigbird_dna.scoring.window_source import scored_center, tss_reach
 
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models of windows; other models that can be explained are pretrained masked-token models."""
@@ -183,18 +183,11 @@ def _strongest(
     return site, strand
 
 
-def _reach(model: LoadedChromatinModel) -> tuple[int, int]:
-    """Return the bp before, and from, a start site that is in the central bin of a window."""
-    window, size = model.settings.window, model.settings.bin
-    before = int(centered_bins(window, size, 1)[0]) + size // 2
-    return before, window - before
-
-
 def _at_site(
     name: str, site: Locus, start: int, end: int, model: LoadedChromatinModel, reference: Reference
 ) -> ExplainedWindow:
     """Return the bases from `start` to `end` of a contig, in the window around a start site."""
-    upstream, downstream = _reach(model)
+    upstream, downstream = tss_reach(model)
     window = window_around(site, upstream, downstream)
     start, end = max(start, window.start), min(end, window.end)
     first = start - window.start if site.strand == "+" else window.end - end
@@ -226,7 +219,7 @@ def _sequences(
             site = len(text) // 2
             if strongest and len(text) > 1:
                 site = _strongest(model, filled, left, left + len(text), ("+",))[0] - left
-            upstream, downstream = _reach(model)
+            upstream, downstream = tss_reach(model)
             filled = f"{'N' * upstream}{text}{'N' * downstream}"[site : site + window]
             first = max(upstream - site, 0)
             start = max(site - upstream, 0)
@@ -296,7 +289,7 @@ def _of_change_at_site(
     )
     assert effect.largest is not None
     site, size = effect.largest, model.settings.window
-    upstream, downstream = _reach(model)
+    upstream, downstream = tss_reach(model)
     contig, start, *alleles = extended(change, reference)
     before = reference.fetch(Interval(contig, start - size, start))
     behind = reference.fetch(Interval(contig, start + len(alleles[0]), start + len(alleles[0]) + size))

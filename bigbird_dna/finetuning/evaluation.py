@@ -65,10 +65,10 @@ def promoter_baselines(
     """Fit logistic regressions to the training windows, and write their predictions, in the format of models,
     as `baseline_file`s of the directory `output`.
 
-    With `scan`, an indexed FASTA, `position` and `k-mer` also score windows every `stride` bp along its records,
-    into `scan_file`s. `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
+    `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
     longest open reading frame, or composition; none: all, but `position` only for aligned windows, for which
-    it otherwise raises `DataError`.
+    it otherwise raises `DataError`. With `scan`, an indexed FASTA, `position` and `k-mer` also score windows
+    every `stride` bp along its records, into `scan_file`s.
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)

@@ -352,8 +352,7 @@ def extract_contig(
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
-    if reference.exists() and output.exists() and output.samefile(reference):
-        raise UsageError(f"{output}: would overwrite the input file")
+    _check_not_input(output, reference)
     with Reference(reference) as genome:
         place = find_named_region(contig, genome.contigs, assembly, "extract")
         if place is None:
@@ -373,11 +372,17 @@ def extract_contig(
         write_fasta(output, [(place.contig, "N" * place.start + known)])
 
 
+def _check_not_input(output: Path, reference: Path) -> None:
+    if reference.exists() and output.exists() and output.samefile(reference):
+        raise UsageError(f"{output}: would overwrite the input file")
+
+
 def extract_split(
     reference: Path, config: GenomeConfig, split: Literal["valid", "test"], output: Path, assembly: Assembly
 ) -> None:
     """Write the held-out contigs and regions of a split at unchanged coordinates, as bgzip FASTA with
     indices. Other bases of their contigs are N, or left out at the end."""
+    _check_not_input(output, reference)
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
     with Reference(reference) as genome:
         for named in find_named(config, genome.contigs, assembly):

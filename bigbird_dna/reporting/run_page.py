@@ -125,7 +125,8 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     """Return two sentences: the result for calls along contigs, and all verdicts.
 
     Without calls, the first sentence is on the promoters where the model is weakest; without promoters, on
-    all tracks. Of several distances of calls, it is that in the middle. A control that is not near chance is a warning.
+    all tracks. Of several distances of calls, it is that in the middle. A control that is not near chance is
+    a warning.
     """
     tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.

@@ -141,7 +141,8 @@ def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[flo
     """
     if not found:
         return {}
-    ids = np.unique(np.concatenate([part for one in found.values() for part in (one.blocks, one.site_blocks)]))
+    blocks = [part for one in found.values() for part in (one.blocks, one.site_blocks)]
+    ids = np.unique(np.concatenate(blocks))
     drawn = [np.ones((1, len(ids)))]
     if len(ids) > 1:
         drawn += draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))

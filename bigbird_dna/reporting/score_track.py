@@ -125,8 +125,8 @@ def read_score_track(
     """Read the scores of a contig (None: the first) at TSS positions in `[start, end)`, 0-based, as points.
 
     Rows without a TSS, as of records that are too short, are no points. By default, the range extends from
-    the first base of a scored window to the end of the last window. `longest` limits it, in bp. `DataError`: the file is not such a
-    table, or has no such contig or no score in the range.
+    the first base of a scored window to the end of the last window. `longest` limits it, in bp.
+    `DataError`: the file is not such a table, or has no such contig or no score in the range.
     """
     inside: list[ScoredRow] = []
     contigs = set()

@@ -72,9 +72,10 @@ def summarize(
 ) -> str:
     """Summarize a run from the tables and metrics of its steps, as text and as the table `output`.
 
-    `scan` is the table of `evaluate scan`, `loci` `promoters.json` of the promoters mapped to the reference, `statistics` the tokenizer's
-    `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
-    the others are tables of the reports. The last line of the text contains the path `report`.
+    `scan` is the table of `evaluate scan`, `loci` `promoters.json` of the promoters mapped to the reference,
+    `statistics` the tokenizer's `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table
+    of `evaluate pretraining`; the others are tables of the reports. The last line of the text contains the
+    path `report`.
     """
     sources = (
         (scan, scan_rows),

@@ -51,7 +51,13 @@ from bigbird_dna.scoring.scan import (
     signal_spans,
 )
 from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, write_scores
-from bigbird_dna.scoring.window_source import ScannedModel, load_scanned_model, scan_predictor, window_source
+from bigbird_dna.scoring.window_source import (
+    ScannedModel,
+    load_scanned_model,
+    scan_predictor,
+    tss_reach,
+    window_source,
+)
 
 ROW_GROUP = 65_536
 """Rows per Parquet row group, which the writer holds in memory."""
@@ -117,8 +123,9 @@ def score_promoters(
         a complete scan. If both are given, windows must satisfy both.
     tss_offset
         Every record is a promoter whose TSS is this base of it (0-based, on the record's forward strand). One
-        window is scored per record, with its TSS position at this base; where the record does not reach, the
-        window has N. Records may have any length. None: records are scanned.
+        window is scored per record, with its TSS position (of a chromatin model, the center of the central
+        bin) at this base; where the record does not reach, the window has N. Records may have any length.
+        None: records are scanned.
     pad
         Score records shorter than the window in the center of a window of N. The score is then about the
         base of the record that happens to be at the window's TSS position, and says nothing of a TSS
@@ -146,12 +153,21 @@ def score_promoters(
     ------
     UsageError
         An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
-        given without `calibrated`; `stride`, `prior`, `tss_offset` or `pad` is given for a chromatin model;
+        given without `calibrated`; `stride`, `prior` or `pad` is given for a chromatin model;
         `tss_offset` is given with `stride`, `pad` or `regions`; `tss_offset` or `per_record` is given for
         bedgraph or bigwig.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
         the model is neither a promoter model nor one of start sites, or has no calibration.
+
+    Examples
+    --------
+    The start sites of a sequence: write it as FASTA, and read the table of scores.
+
+    >>> Path("x.fa").write_text(f">x\n{sequence}\n")
+    >>> bigbird_dna.score_promoters("yeast-promoters", "x.fa", "x.parquet")
+    >>> table = pd.read_parquet("x.parquet")
+    >>> table.sort_values("score", ascending=False)[["tss", "strand", "score"]].head()
     """
     strand = strand or ("both" if tss_offset is None else "+")
     scorer = PromoterScorer(
@@ -313,12 +329,8 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
         of, what = f"of {len(lengths):,} records", f"more than {least:g} of their window"
         omitted = not self.lists_short or format in SIGNALS
         without_signal = mostly_n = sum((window - length) / window > least for length in lengths)
-        if isinstance(model, LoadedChromatinModel):
-            ends = "are omitted" if omitted else "are not scored"
-            if mostly_n:
-                log(f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
-        elif self.tss_offset is not None:
-            before = self.tss_offset - model.settings.upstream  # start of the window
+        if self.tss_offset is not None:
+            before = self.tss_offset - tss_reach(model)[0]  # start of the window
             filled = [max(0, min(length, before + window) - max(before, 0)) for length in lengths]
             lacking = sum((window - bases) / window > least for bases in filled)
             beyond = sum(length <= self.tss_offset for length in lengths)
@@ -326,6 +338,10 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
                 log(f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)")
             if lacking:
                 log(f"warning: {lacking:,} {of} lack {what} of {window:,} bp: their scores are unreliable")
+        elif isinstance(model, LoadedChromatinModel):
+            ends = "are omitted" if omitted else "are not scored; --max-n 1 scores them, less reliably"
+            if mostly_n:
+                log(f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
         elif short := sum(length < window for length in lengths):
             shorter = f"{short:,} {of} are shorter than the model's window of {window:,} bp"
             if self.pad:

@@ -3,7 +3,7 @@
 A promoter model scores one position per window: each base is read again in every window that contains it. A
 chromatin model with the tracks `TSS_TRACKS` scores all bins in the center of a window at once, on both
 strands; the bin of a score has the place of a promoter model's window, with the TSS at its center base.
-With `tss_offset`, a promoter model scores one window per record, around the base that is the record's TSS.
+With `tss_offset`, one window is scored per record, around the base that is the record's TSS.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from typing import Any
 from bigbird_dna.config.start_sites import CENTER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
+from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.model import LoadedModel
@@ -65,11 +66,14 @@ def scan_predictor(
     """Return the predictor of a scan's windows; `UsageError` if an option is not for this kind of model."""
     if isinstance(model, LoadedPromoterModel):
         return calibrated_predictor(model, calibrated, prior, **computing)
-    given = {"stride": stride, "prior": prior, "tss_offset": tss_offset, "pad": pad or None}
+    given = {"stride": stride, "prior": prior, "pad": pad or None}
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp")
-    return calibrated_predictor(model, calibrated, center_fraction=scored_center(model), **computing)
+    if tss_offset is None:
+        return calibrated_predictor(model, calibrated, center_fraction=scored_center(model), **computing)
+    predict, track = calibrated_predictor(model, calibrated, **computing), model.tss_columns["+"]
+    return lambda windows: predict(windows)[:, 0, track]
 
 
 def window_source(
@@ -84,13 +88,12 @@ def window_source(
 
     `tss_offset` is as in `scan_aligned`, `pad` and `beyond_is_n` as in `scan_promoters`.
     """
+    if tss_offset is not None:
+        upstream, downstream = tss_reach(model)
+        aligned = partial(scan_aligned, tss_offset=tss_offset, upstream=upstream, downstream=downstream)
+        return WindowSource(model.settings.window, int(stride or STRIDE), 1, aligned, count_records)
     if isinstance(model, LoadedPromoterModel):
         own, step = model.settings, int(stride or STRIDE)
-        if tss_offset is not None:
-            aligned = partial(
-                scan_aligned, tss_offset=tss_offset, upstream=own.upstream, downstream=own.downstream
-            )
-            return WindowSource(own.window, step, 1, aligned, count_records)
         sizes: dict[str, Any] = {"window": own.window, "stride": step}
         scan = partial(scan_promoters, **sizes, upstream=own.upstream, pad=pad, beyond_is_n=beyond_is_n)
         return WindowSource(own.window, step, 1, scan, partial(count_windows, **sizes))
@@ -99,6 +102,15 @@ def window_source(
     sizes = {"window": span, "stride": span}
     scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=model.tss_columns)
     return WindowSource(read, size, span // size, scan, partial(count_windows, **sizes))
+
+
+def tss_reach(model: ScannedModel) -> tuple[int, int]:
+    """Return the bp of a window before its TSS position, and from it on; bins have it in the central one."""
+    if isinstance(model, LoadedPromoterModel):
+        return model.settings.upstream, model.settings.downstream
+    window, size = model.settings.window, model.settings.bin
+    before = int(centered_bins(window, size, 1)[0]) + size // 2
+    return before, window - before
 
 
 def scored_center(model: LoadedChromatinModel) -> float:

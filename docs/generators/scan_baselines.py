@@ -1,9 +1,9 @@
 """Scan contigs with a promoter baseline of a run, for `evaluate scan --scores position=FILE`.
 
 `python -m docs.generators.scan_baselines results/yeast workflow/config/yeast.yaml position OUT.tsv --contig
-VII` fits the baseline to the training windows of a negative set, as `train baseline-promoter` does. A network
-of other authors, such as `cnnprom`, is trained on as many windows as the model. The table has the format of
-`score-promoters`.
+VII` fits the baseline to the training windows of a negative set, as `train baseline-promoter` does, whose
+option `--scan` is faster for `position` and `k-mer`. A network of other authors, such as `cnnprom`, is
+trained on as many windows as the model. The table has the format of `score-promoters`.
 """
 
 import argparse

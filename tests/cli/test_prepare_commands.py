@@ -90,6 +90,29 @@ def test_extract_faults(
     assert not output.exists()
 
 
+def test_held_out_sequence(run: Run, reference: Path, tmp_path: Path) -> None:
+    """Contigs and regions of a split in the order of the configuration, with N between regions."""
+    config, output = tmp_path / "run.yaml", tmp_path / "out.fa.gz"
+    words = ("prepare held-out", config, "test", "--reference", reference, "-o")
+    for test, expected in (
+        ('["*II"]', [("chrII", CONTIGS["chrII"])]),
+        (
+            '["chrI:21-30", "chrI:5-10", "chrI:8-12"]',
+            [("chrI", "N" * 4 + CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30])],
+        ),
+    ):
+        config.write_text(f"genome: {{assembly: custom, name: x, valid: [], test: {test}}}")
+        assert run(*words, output).code == 0
+        assert records(output) == expected
+    before = reference.read_bytes()
+    refused(run(*words, reference), 2, reference)
+    refused(
+        run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 1, "genome.valid"
+    )
+    refused(run("prepare held-out", config, "train", "--reference", reference, "-o", output), 2, "SPLIT")
+    assert reference.read_bytes() == before
+
+
 def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
     before = reference.read_bytes()
     refused(run("prepare contig", reference, "chrI", "-o", reference), 2, reference)

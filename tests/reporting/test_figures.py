@@ -263,6 +263,9 @@ def test_track_of_a_contig(track):
     rows = [row("a", start, "NA" if start < 900 else 0.5, "+") for start in range(0, 1200, 100)]
     found = track(*rows)
     assert (found.start, found.end, track(*rows[:9]).start) == (900, 1500, 0)
+    cut = track(*rows, longest=350)
+    assert (cut.start, cut.end, *cut.strands["+"][0]) == (900, 1250, *range(300, 1250, 100))
+    assert track(*rows, longest=600).end == 1500
     # A region has the scores whose TSS is in it, whatever of their windows is outside.
     found = track(*(row("a", start, 0.1, "+") for start in range(0, 2000, 100)), start=500, end=1100)
     assert (found.start, found.end, *found.strands["+"][0]) == (500, 1100, 500, 600, 700, 800, 900, 1000)

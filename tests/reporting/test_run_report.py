@@ -20,6 +20,17 @@ from tests.toys import written
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 ROWS = """section	metric	value	low	high	note
 tokens	vocabulary	1024			<b>
+calls, within 50 bp	average precision, model	0.4	0.3	0.5
+calls, within 50 bp	average precision, position regression	0.3	0.2	0.4
+calls, within 50 bp	average precision, model minus position regression	0.1	0.05	0.15	paired
+calls, within 100 bp	average precision, model	0.62	0.6	0.7	9 TSSs
+calls, within 100 bp	average precision, position regression	0.5	0.4	0.6
+calls, within 100 bp	average precision, k-mer regression	0.3	0.2	0.4
+calls, within 100 bp	average precision, model minus position regression	0.12	0.1	0.2	paired
+calls, within 100 bp	average precision, model minus k-mer regression	0.32	0.3	0.4	paired
+calls, within 500 bp	average precision, model	0.7	0.6	0.8
+calls, within 500 bp	average precision, position regression	0.6	0.5	0.7
+calls, within 500 bp	average precision, model minus position regression	0.1	-0.05	0.15	paired
 pretraining	bits per base, model	1.83	1.82	1.84
 pretraining	bits per base, Markov over bases, both sides	1.82	1.81	1.83
 pretraining	bits per base, model minus Markov over bases, both sides	0.01	0.005	0.015
@@ -101,14 +112,19 @@ def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files
 def test_the_conclusion(tmp_path: Path) -> None:
     main = headlines(written(tmp_path / "summary.tsv", SUMMARY))
     position, window = "position regression", "1,000-bp model"
-    baselines = ["Markov over bases, both sides", position, CHANCE, position, CHANCE, window, window, CHANCE]
+    baselines = [*[position] * 3, "Markov over bases, both sides", position, CHANCE, position, CHANCE, window, window, CHANCE]
     assert [one.baseline for one in main] == baselines
     assert main[-1].difference[2:5] == pytest.approx((-0.1, -0.15, -0.05))
-    message(" ".join(conclusion(main, ["demo6"])), "0.9500 [0.9400, 0.9600]", "+0.0500")
+    words = conclusion(main, ["demo6"])
+    message(words[0], "demo6", "average precision 0.6200 [0.6000, 0.7000] for calls within 100 bp of a TSS")
+    message(words[0], position, "0.5000", "+0.1200", "better")
+    message(words[1], "not measurably different for calls within 500 bp of a TSS")
+    others = [one for one in main if not one.model.section.startswith("calls")]
+    message(" ".join(conclusion(others, ["demo6"])), "0.9500 [0.9400, 0.9600]", "+0.0500")
     for task, part in (("chromatin", "−0.0100"), ("pretraining", "+0.0100"), ("variants", "−0.1000")):
         chosen = [one for one in main if one.model.section.startswith(task)]
         message(conclusion(chosen, [])[0], part)
-    assert conclusion([main[2]], []) == []
+    assert conclusion([main[5]], []) == []
 
 
 def test_every_figure_says_what_a_good_result_is() -> None:

@@ -191,10 +191,11 @@ def test_intervals_of_average_precision_are_those_of_resampled_blocks(home: Path
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     calls = find_track_calls(scan, 200)
+    tied = {track: Points(one.positions, one.scores.round(1)) for track, one in calls.items()}
     found = {
         "model": match_tracks(calls, sites, 20),
         "far": match_tracks(calls, sites, 300),
-        "ties": match_tracks({t: Points(p.positions, p.scores.round(1)) for t, p in calls.items()}, sites, 20),
+        "ties": match_tracks(tied, sites, 20),
     }
     ids = np.unique(np.concatenate([one.blocks for one in found.values()]))
     weights = np.random.default_rng(1).integers(0, 3, (4, len(ids)))

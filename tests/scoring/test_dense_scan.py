@@ -210,9 +210,23 @@ def test_signals_regions_and_options_of_a_dense_model(run: Run, home: Path, tmp_
     signal = run(*words, "--format", "bedgraph").out
     covered = [line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")]
     assert (covered[0][1], covered[-1][2]) == ("0", "901")
-    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}, {"tss_offset": 0}, {"pad": True}):
+    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}, {"pad": True}):
         with fails(UsageError):
             bigbird_dna.score_promoters(home / "model", home / "genome.fa", tmp_path / "x", **options)
+
+
+def test_one_bin_per_record_with_the_start_site_at_a_base(run: Run, home: Path) -> None:
+    model, text = load_chromatin_model(home / "model"), RECORDS["long"]
+    words = ("score-promoters", home / "model", home / "genome.fa", "--contig", "long", "--tss-offset")
+    for strand, place in (("+", 400), ("-", 400), ("+", 20), ("-", 20)):
+        padded = "N" * 131 + text
+        first = place + 131 - 65  # of 131 bp, with the base in the center
+        window = padded[first : first + 131]
+        shown = model.predict([window if strand == "+" else reverse_complement(window)], max_n=1)
+        row = run(*words, place, "--strand", strand).out.splitlines()[-1].split("\t")
+        assert (row[5], int(row[7])) == (strand, place)
+        assert float(row[4]) == pytest.approx(float(shown[0, 0, COLUMNS["+"]]), abs=1e-5)
+        assert row[6] == ("." if place == 400 else "padded=45")
 
 
 def overlaps(row: list[str]) -> bool:

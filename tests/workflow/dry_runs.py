@@ -36,9 +36,10 @@ COMMON = once(
     "report_plot_scores report_summary report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
 # With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
-START_SITES = once(
-    "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
-) | {"prepare_held_out": 2, "stage_config": 11}
+START_SITES = once("prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters") | {
+    "prepare_held_out": 2,
+    "stage_config": 11,
+}
 FIRST_CONTIG = {"prepare_contig": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
