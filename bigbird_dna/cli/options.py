@@ -119,8 +119,9 @@ MAX_N = option(0.25, "FRACTION", "List, but do not score, windows with a larger 
 ASSEMBLY = option(
     "custom",
     None,
-    "Assembly: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known contig names and lengths; "
-    "custom or demo: lengths are not checked, and contigs have the names in the files and in --aliases.",
+    "Assembly: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known contig names and "
+    "lengths; custom or demo: lengths are not checked, and contigs have the names in the files and in "
+    "--aliases.",
 )
 ALIASES = option(
     None,
@@ -284,7 +285,7 @@ def runs(
             for key in choices:
                 if given[key] is not None:
                     check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
-            given.update({key: named_files(f"--{key}", given[key] or ()) for key in named})
+            given.update({key: named_files(f"--{key.replace('_', '-')}", given[key] or ()) for key in named})
             read = [path] if inputs and (path := given.get("config")) else []
             if "config" in given:
                 settings = _run_files(given, declared, usual)

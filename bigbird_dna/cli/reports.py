@@ -308,7 +308,9 @@ def draw_scores(
     score_figure(track, sites, output, genes, called)
 
 
-@runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)
+@runs(
+    "reporting.summary.summarize", named=("promoter_metrics",), report=lambda text, _: [text], say=typer.echo
+)
 def summarize(
     pretraining: Path | None = option(None, None, "metrics.json of the pretrained model."),
     bits: Path | None = option(None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
@@ -316,6 +318,9 @@ def summarize(
         None, None, "promoters.tsv of evaluate promoters.", "", "--promoter-table"
     ),
     scan: Path | None = option(None, None, "scan.tsv of evaluate scan.", "", "--scan-table"),
+    promoter_metrics: list[str] | None = option(
+        None, "SET=FILE", "metrics.json of the promoter model of negative set SET; repeatable."
+    ),
     loci: Path | None = option(None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"),
     statistics: Path | None = option(None, None, "statistics.json of prepare token-stats."),
     groups: Path | None = option(None, None, "groups.tsv of auc-report."),

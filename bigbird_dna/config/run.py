@@ -212,6 +212,8 @@ class Config(Section):
                     "them, it must be null"
                 )
             self.encoder.check_pooling(self.start_sites.chromatin.model.pooling, "start_sites")
+            if self.start_sites.kmers and (self.encoder.causal or self.encoder.compatibility != "none"):
+                yield "start_sites.kmers must be 0 for an encoder with causal or compatibility"
 
     def _faults_of_annotation(self) -> Iterator[str]:
         """Yield negative sets that need coding bases, if there is no annotation."""
@@ -377,8 +379,9 @@ def _config_of(config: Config, stage: str) -> Config:
     """Return the configuration whose keys a stage reads."""
     if not stage.startswith("start-sites"):
         return config
-    section = (config.start_sites or StartSitesConfig()).chromatin
-    return config.model_copy(update={"chromatin": section})
+    own = config.start_sites or StartSitesConfig()
+    encoder = config.encoder.model_copy(update={"kmers": config.encoder.kmers or own.kmers})
+    return config.model_copy(update={"chromatin": own.chromatin, "encoder": encoder})
 
 
 def _stored(config: Config, stage: str) -> list[str]:

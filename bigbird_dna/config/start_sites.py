@@ -42,6 +42,13 @@ class StartSitesConfig(Section):
     initial: Literal["pretrained", "random"] = field(
         "pretrained", "initialization: the pretrained encoder, or random weights"
     )
+    kmers: int = field(
+        6,
+        "k of the k-mers around each base of a token, as encoder.kmers, also of an encoder that was "
+        "pretrained without them; 0: none",
+        ge=0,
+        le=8,
+    )
     bin_layers: int = field(1, "attention layers across the bins of a window", ge=0)
     dropout: float | None = field(0.1, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1)
     positive_weight: float = field(8.0, "weight of a positive label in the loss", gt=0)

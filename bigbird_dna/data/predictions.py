@@ -31,6 +31,11 @@ HALF = 0.5
 # Splits of the extra negatives, which are used only for calibration and its metrics.
 EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
+# Distances in bp by which windows of test promoters are moved, and the names of the metrics of moved windows.
+SHIFTS = (1, 2, 5, 10)
+MEDIAN_SHIFTED = "median_score_when_the_window_moves_by_{}_bp"
+AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
+
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"

@@ -283,7 +283,7 @@ def _of_change_at_site(
         change, reference, 0.25, lambda some: [texts.setdefault(one, len(texts)) for one in some]
     )
     if rows is None:
-        return Note(notes[0])
+        return next((note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE)
     effect = kind.effect(
         notes, rows, model.window_probabilities([*texts], center_fraction=scored_center(model))
     )

@@ -21,7 +21,14 @@ from bigbird_dna.config import ChromatinEvaluationConfig, Config
 from bigbird_dna.config.paths import baseline_file, scan_file
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
-from bigbird_dna.data.predictions import POSITION, PROMOTER_BASELINES, blocks_of
+from bigbird_dna.data.predictions import (
+    AUROC_SHIFTED,
+    MEDIAN_SHIFTED,
+    POSITION,
+    PROMOTER_BASELINES,
+    SHIFTS,
+    blocks_of,
+)
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
     check_training_classes,
@@ -36,6 +43,8 @@ from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
@@ -137,6 +146,43 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
     labels, probabilities = (rows[name].to_numpy() for name in ("label", "probability"))
     # The field `note` explains why a metric is undefined.
     return without_nan(binary_metrics(labels, probabilities, blocks=blocks_of(rows))._asdict())
+
+
+def shift_metrics(
+    predictions: pd.DataFrame,
+    reference: Reference,
+    predict: Callable[[list[str]], npt.NDArray[np.floating]],
+    most: int,
+) -> dict[str, float]:
+    """Return what moving the windows of test promoters by each of `SHIFTS` does to their scores.
+
+    Metrics are the median score, over promoters and both directions, and the AUROC against the test negatives
+    in their place; those of 0 bp are of the same promoters, a fixed sample of at most `most`. `predict` is as
+    for `predictions`, which are those of `held_out_predictions`. {} without such promoters or negatives.
+    """
+    test = predictions[predictions["split"] == "test"]
+    negatives = test.loc[test["label"] == 0, "probability"].to_numpy()
+    promoters, far = test[test["label"] == 1], max(SHIFTS)
+    lengths = promoters["contig"].map(reference.contigs)
+    promoters = promoters[(promoters["start"] >= far) & (promoters["end"] + far <= lengths)]
+    if promoters.empty or not len(negatives):
+        return {}
+    if len(promoters) > most:
+        promoters = promoters.sample(most, random_state=1)
+    windows = [*promoters[["contig", "start", "end", "strand"]].itertuples(index=False, name=None)]
+    moves = [sign * bp for bp in SHIFTS for sign in (-1, 1)]
+    moved = [
+        reference.fetch(Interval(contig, start + bp, end + bp, strand))
+        for bp in moves
+        for contig, start, end, strand in windows
+    ]
+    scores = [promoters["probability"].to_numpy(), *predict(moved).reshape(len(SHIFTS), -1)]
+    metrics = {}
+    for bp, found in zip((0, *SHIFTS), scores, strict=True):
+        labels = np.repeat([1, 0], [len(found), len(negatives)])
+        metrics[MEDIAN_SHIFTED.format(bp)] = float(np.median(found))
+        metrics[AUROC_SHIFTED.format(bp)] = auroc(labels, np.concatenate([found, negatives])).value
+    return metrics
 
 
 def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:

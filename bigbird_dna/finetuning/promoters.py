@@ -28,7 +28,12 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
-from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
+from bigbird_dna.finetuning.evaluation import (
+    held_out_predictions,
+    shift_metrics,
+    split_metrics,
+    write_predictions,
+)
 from bigbird_dna.genome.profile import TrainingProfile, training_profile
 from bigbird_dna.model.batching import truncated
 from bigbird_dna.model.directory import load_promoter_model
@@ -41,6 +46,7 @@ from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
 
 VALIDATION_WINDOWS = 2000
+SHIFTED_PROMOTERS = 1200  # maximum number of test promoters whose windows are moved, times tokenizations
 
 
 @dataclass(eq=False)
@@ -238,6 +244,12 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
+        if self.origin is None and not self.shuffle_labels:
+            model, views = self.model(trained), self.settings.views
+            assert isinstance(model, LoadedPromoterModel)
+            predict = partial(model.window_probabilities, batch_size=64, device=trained.world.device.type)
+            most = SHIFTED_PROMOTERS // views
+            metrics["test"] |= shift_metrics(predictions, self.reference, predict, most)
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
             "configuration": stage_values(self.run, "promoters"),

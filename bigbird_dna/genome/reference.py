@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyfaidx
 
@@ -378,7 +378,7 @@ def _check_not_input(output: Path, reference: Path) -> None:
 
 
 def extract_split(
-    reference: Path, config: GenomeConfig, split: Literal["valid", "test"], output: Path, assembly: Assembly
+    reference: Path, config: GenomeConfig, split: str, output: Path, assembly: Assembly
 ) -> None:
     """Write the held-out contigs and regions of a split at unchanged coordinates, as bgzip FASTA with
     indices. Other bases of their contigs are N, or left out at the end."""

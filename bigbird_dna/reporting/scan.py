@@ -143,12 +143,10 @@ def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[flo
         return {}
     blocks = [part for one in found.values() for part in (one.blocks, one.site_blocks)]
     ids = np.unique(np.concatenate(blocks))
-    drawn = [np.ones((1, len(ids)))]
-    if len(ids) > 1:
-        drawn += draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))
-    weights = np.concatenate(drawn)  # the first row: all blocks once
+    drawn = draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids)) if len(ids) > 1 else ()
+    weights = np.concatenate([np.ones((1, len(ids))), *drawn])  # the first row: all blocks once
     sampled = {name: _weighted_average_precision(one, ids, weights) for name, one in found.items()}
-    first, values = next(iter(sampled)), {}
+    first, values = next(iter(sampled)), dict[str, tuple[float, ...]]()
     for name, precision in sampled.items():
         lead = sampled[first] - precision
         difference = UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])
@@ -171,7 +169,7 @@ def _weighted_average_precision(found: MatchedCalls, ids: Integers, weights: Flo
     precision = np.divide(np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0)
     total = weights @ sites
     area = (precision * gained).sum(axis=1)
-    return np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0)
+    return np.asarray(np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0))
 
 
 def selected(found: MatchedCalls) -> dict[str, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +13,16 @@ import pandas as pd
 
 from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import (
+    AUROC_SHIFTED,
     CONTROL,
     KMER,
+    MEDIAN_SHIFTED,
     MODEL,
     MODELS,
     NETWORK,
     NONCODING,
     ONE_AT_A_TIME,
+    SHIFTS,
     SPLIT,
     of_split,
     read_bits,
@@ -62,6 +66,7 @@ def summarize(
     pretraining: Path | None = None,
     bits: Path | None = None,
     promoters: Path | None = None,
+    promoter_metrics: Mapping[str, Path] = {},
     groups: Path | None = None,
     tracks: Path | None = None,
     variants: Path | None = None,
@@ -74,22 +79,23 @@ def summarize(
 
     `scan` is the table of `evaluate scan`, `loci` `promoters.json` of the promoters mapped to the reference,
     `statistics` the tokenizer's `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table
-    of `evaluate pretraining`; the others are tables of the reports. The last line of the text contains the
-    path `report`.
+    of `evaluate pretraining`, `promoter_metrics` the `metrics.json` of promoter models by negative set; the
+    others are tables of the reports. The last line of the text contains the path `report`.
     """
-    sources = (
+    sources: list[tuple[Path | None, Callable[[Path], Iterable[SummaryRow]]]] = [
         (scan, scan_rows),
         (loci, locus_rows),
         (statistics, token_rows),
         (bits, language_rows),
         (pretraining, pretraining_rows),
         (promoters, promoter_rows),
+        *((path, partial(shift_rows, name)) for name, path in promoter_metrics.items()),
         (calibration, calibration_rows),
         (groups, group_rows),
         (tracks, lead_rows),
         (variants, variant_rows),
         (compared_variants, compared_variant_rows),
-    )
+    ]
     found = (row for path, read in sources if path is not None for row in read(path))
     # Control characters in names must not reach the terminal.
     rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
@@ -256,6 +262,17 @@ def scan_rows(source: Path) -> Iterator[SummaryRow]:
             if not math.isnan(lead.value):
                 last.append(SummaryRow(section, f"{precision}, {MINUS}{name}", *lead, "paired"))
         yield from last
+
+
+def shift_rows(negative_set: str, source: Path) -> Iterator[SummaryRow]:
+    """Yield, from a promoter model's `metrics.json`, the median scores of moved promoters, if measured."""
+    test = read_object(source).get("test") or {}
+    for bp in (0, *SHIFTS) if MEDIAN_SHIFTED.format(0) in test else ():
+        median, area = (number(test, key.format(bp), source) for key in (MEDIAN_SHIFTED, AUROC_SHIFTED))
+        figure = f"median score, window moved by {bp} bp"
+        yield SummaryRow(
+            f"promoters, {negative_set}", figure, median, note=f"test promoters; AUROC {area:.4f}"
+        )
 
 
 def calibration_rows(source: Path) -> Iterator[SummaryRow]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby, tee
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -35,12 +36,13 @@ from bigbird_dna.calibration.calls import (
     stream_calls,
 )
 from bigbird_dna.calibration.maps import LEAST, write_calibration
-from bigbird_dna.config import CalibrationMethod
+from bigbird_dna.config import CalibrationMethod, parse_config
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import (
+    ConfigError,
     DataError,
     ModelError,
     UsageError,
@@ -48,10 +50,11 @@ from bigbird_dna.errors import (
     check_choice,
     check_fraction,
 )
-from bigbird_dna.genome.assembly import contig_finder
+from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.intervals import contig_names
-from bigbird_dna.genome.sequence import Strand
+from bigbird_dna.genome.sequence import Interval, Strand
+from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.chromatin import Predictor
@@ -337,10 +340,11 @@ def calibrate_calls(
     reference, promoters
         The genome (FASTA), and its annotated TSSs (the TSV of `prepare promoters`).
     contigs
-        Validation contigs, on which the model was not trained; (): those of the model's calibration.
+        Validation contigs, on which the model was not trained; (): the contigs and regions held out for
+        validation in the model's training, or the contigs of its calibration.
     test_contigs
-        Test contigs, which were used neither for training nor validation; (): those of the model's training,
-        if the genome has all of them; "none": no test.
+        Test contigs, which were used neither for training nor validation; (): the contigs and regions held
+        out for testing in the model's training, if the genome has them; "none": no test.
     stride, suppress, within
         Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
         largest distance of a correct call to its TSS, in bp.
@@ -360,21 +364,28 @@ def calibrate_calls(
     found = find_target(path, output)
     model = load_scanned_model(found)
     assert model.path is not None
-    chosen = contig_names(contigs) or _validation_contigs(model)
-    given_test = contig_names(test_contigs)
-    if both := sorted(set(chosen) & set(given_test)):
+    held_out = _held_out(model, reference)
+    chosen = contig_names(contigs) or (*held_out["valid"],) or _calibrated_on(model)
+    test = () if (wanted := contig_names(test_contigs)) == ("none",) else wanted or (*held_out["test"],)
+    if both := sorted(set(chosen) & set(test)):
         raise UsageError(f"contig {both[0]} must not be both a validation and a test contig")
     predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
     source, computing = window_source(model, stride), inference("float32", choose_device(device))
 
-    def scan(contigs: Sequence[str]) -> Scan:
+    def scan(names: Sequence[str], regions: Mapping[str, Interval]) -> Scan:
         assert model.path is not None
-        windows = CallWindows(model, reference, 0.25, False, stride, "both", tuple(contigs), None, None)
-        with windows.open(model, Target(model.path, "bed", None, "float32")) as job:
-            return _read_scan(job.rows(predict, None), source.step)
+        with TemporaryDirectory() as home:
+            contigs, bed = tuple(names), None
+            if regions.keys() == set(names):
+                contigs, bed = (), Path(home, "held-out.bed")
+                lines = (f"{one.contig}\t{one.start}\t{one.end}\n" for one in regions.values())
+                bed.write_text("".join(lines), encoding="utf-8")
+            windows = CallWindows(model, reference, 0.25, False, stride, "both", contigs, bed, None)
+            with windows.open(model, Target(model.path, "bed", None, "float32")) as job:
+                return _read_scan(job.rows(predict, None), source.step)
 
     with cpu_threads(threads), computing:
-        valid = scan(chosen)
+        valid = scan(chosen, held_out["valid"])
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
@@ -395,10 +406,11 @@ def calibrate_calls(
                 f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
             )
         metrics: dict[str, Any] = {"valid": _average_precision(valid, sites, suppress)}
-        test = () if given_test == ("none",) else given_test or _test_contigs(model, reference, chosen)
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
-            metrics["test"] = _test_metrics(scan(test), promoters, fitted)
+            metrics["test"] = _test_metrics(scan(test, held_out["test"]), promoters, fitted)
+        elif not wanted:
+            log("no test contigs are known: the calls are measured on the validation contigs only")
     stored = read_mapping(model.path / METRICS) if (model.path / METRICS).is_file() else {}
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
@@ -447,25 +459,34 @@ def _test_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _test_contigs(model: ScannedModel, reference: Path, valid: Sequence[str]) -> tuple[str, ...]:
-    """Return the test contigs of a model's training; () if there are none, or the genome lacks some."""
+def _held_out(model: ScannedModel, reference: Path) -> dict[str, dict[str, Interval]]:
+    """Return the contigs and regions that the model's training held out, by split and name; none if this is
+    not recorded, or the genome lacks some."""
     assert model.path is not None
     path = model.path / RECORD
     configuration = read_mapping(path).get("configuration") if path.is_file() else None
-    genome = configuration.get("genome") if isinstance(configuration, Mapping) else None
-    held_out = genome.get("test") if isinstance(genome, Mapping) else None
-    test = [str(name) for name in held_out if name not in valid] if isinstance(held_out, list) else []
-    if not test:
-        log("the model's training had no test contigs: calls are measured on the validation contigs only")
-        return ()
-    find = contig_finder(scan_fasta(reference), None)
-    if missing := [name for name in test if find(name) is None]:
-        log(f"{reference} has no contig {missing[0]}: calls are not measured on the test contigs")
-        return ()
-    return tuple(test)
+    if not isinstance(configuration, Mapping) or "genome" not in configuration:
+        return {"valid": {}, "test": {}}
+    lengths = scan_fasta(reference)
+    try:
+        genome = parse_config({"genome": configuration["genome"]}).genome
+        named = [
+            (one.kind, one.interval) for one in find_named(genome, lengths, load_assembly(genome.assembly))
+        ]
+    except ConfigError as error:
+        log(f"{reference}: the contigs held out of the model's training are not found: {error}")
+        named = []
+    return {
+        split: {
+            one.contig if len(one) == lengths[one.contig] else format_named_region(one): one
+            for kind, one in named
+            if kind == split
+        }
+        for split in ("valid", "test")
+    }
 
 
-def _validation_contigs(model: ScannedModel) -> tuple[str, ...]:
+def _calibrated_on(model: ScannedModel) -> tuple[str, ...]:
     contigs = calibration_of(model).fitted_on.get("contigs")
     if not isinstance(contigs, list):
         raise UsageError(f"{model.name}: its calibration lists no validation contigs; give them (--contig)")

@@ -49,8 +49,10 @@ class WindowSource:
 def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
     """Load, or return, a promoter model or a chromatin model of start sites; `ModelError` for any other."""
     model = given if isinstance(given, LoadedModel) else load(given)
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        return model
+    if isinstance(model, LoadedChromatinModel):
+        names = {track.name for track in model.tracks}
+        if names.issuperset(TSS_TRACKS.values()):
+            return model
     return load_promoter_model(model)
 
 

@@ -80,7 +80,7 @@ class Initialization(NamedTuple):
             extend_positions(pretrained, self.config.max_length, self.settings.extend_positions)
         weights = pretrained.state_dict()
         if encoder.config.kmers and not pretrained.config.kmers:
-            # Vectors of k-mers start at zero: without training, the encoder computes what the pretrained one does.
+            # These start at zero: without training, the encoder computes what the pretrained one does.
             weights |= {name: value for name, value in encoder.state_dict().items() if name not in weights}
         encoder.load_state_dict(weights)
 

@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.network import stored_encoder
+from bigbird_dna.data.predictions import AUROC_SHIFTED, MEDIAN_SHIFTED, SHIFTS
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError, UsageError
@@ -314,6 +315,20 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary, tmp_path
     for line in ("Chromatin, TF", "Chromatin, AUROC above 1,000-bp model", "Variants, all"):
         assert f"\n{line}\n" in text
     assert len(text.splitlines()) < 48 and max(map(len, text.splitlines())) < 110
+
+
+def test_summary_of_moved_windows(summary: Summary, tmp_path: Path) -> None:
+    """Below the other rows of promoters; a model without test promoters has none."""
+    moved = {key.format(bp): 0.5 + bp / 100 for key in (MEDIAN_SHIFTED, AUROC_SHIFTED) for bp in (0, *SHIFTS)}
+    for name, metrics in (("a", {"test": moved}), ("b", {"test": {}}), ("c", {})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(metrics))
+    words = [f"--promoter-metrics={name}={tmp_path / name}.json" for name in "abc"]
+    _, table = summary(*words)
+    assert table.index.tolist() == [
+        ("promoters, a", f"median score, window moved by {bp} bp") for bp in (0, *SHIFTS)
+    ]
+    assert table["value"].tolist() == [0.5, 0.51, 0.52, 0.55, 0.6]
+    assert table["note"].iloc[-1] == "test promoters; AUROC 0.6000"
 
 
 def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tmp_path: Path) -> None:

@@ -91,5 +91,5 @@ def write_explained(path: Path, name: str, word: str, seed: int, sequences: int 
         values[number, place : place + length] += np.eye(4)[codes[number, place : place + length]] - 0.25
     np.savez_compressed(path / "ohe.npz", np.eye(4, dtype=np.int8)[codes].transpose(0, 2, 1))
     np.savez_compressed(path / "shap.npz", values.transpose(0, 2, 1).astype(np.float32))
-    rows = "".join(f"s{number}\t{name}\t1\t0\n" for number in range(sequences))
-    (path / "scores.tsv").write_text(f"name\toutput\tscore\tnoise\n{rows}")
+    rows = "".join(f"s{number}\t{name}\t1\t0\t.\n" for number in range(sequences))
+    (path / "scores.tsv").write_text(f"name\toutput\tscore\tnoise\tsite\n{rows}")

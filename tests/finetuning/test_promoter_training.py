@@ -25,11 +25,14 @@ from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.config.paths import baseline_file
 from bigbird_dna.data.predictions import (
+    AUROC_SHIFTED,
     COLUMNS,
     EXTRA_NEGATIVES,
     HOMOLOGY,
+    MEDIAN_SHIFTED,
     NETWORK,
     PROMOTER_BASELINES,
+    SHIFTS,
     blocks_of,
 )
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
@@ -37,6 +40,7 @@ from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
@@ -100,6 +104,29 @@ def test_the_motif_is_learned_and_the_model_calibrated(model: Path) -> None:
     expected = calibration_metrics(test["label"], values, blocks=blocks_of(test))
     assert found["calibrated"]["ece"] == pytest.approx(expected.ece)
     assert found["calibrated"]["brier"] == pytest.approx(expected.brier)
+
+
+def test_windows_of_test_promoters_are_moved(tiny_config: Path, model: Path) -> None:
+    """The scores are those of the saved model for the sequences around."""
+    metrics = metrics_of(model)["test"]
+    predictions, scored = pd.read_parquet(model / "predictions.parquet"), load(model)
+    test = predictions[predictions["split"] == "test"]
+    negatives, promoters = (test[test["label"] == label] for label in (0, 1))
+    reference = Reference(load_config(tiny_config).paths.reference)
+    inside = promoters["end"] + 10 <= promoters["contig"].map(reference.contigs)
+    promoters = promoters[inside & (promoters["start"] >= 10)]
+    assert metrics[MEDIAN_SHIFTED.format(0)] == promoters["probability"].median()
+    for bp in SHIFTS:
+        texts = [
+            reference.fetch(Interval(row.contig, row.start + move, row.end + move, row.strand))
+            for move in (-bp, bp)
+            for row in promoters.itertuples()
+        ]
+        found = scored.predict(texts)
+        assert metrics[MEDIAN_SHIFTED.format(bp)] == pytest.approx(np.median(found), abs=1e-6)
+        labels = [1] * len(found) + [0] * len(negatives)
+        area = auroc(labels, np.concatenate([found, negatives["probability"]])).value
+        assert metrics[AUROC_SHIFTED.format(bp)] == pytest.approx(area, abs=1e-3)
 
 
 def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: Path, tmp_path: Path) -> None:
@@ -223,6 +250,19 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     keys += sets("promoters.model.extend_positions=interpolate")
     finetune(tiny_config, tmp_path / "rotary", "--pretrained", pretrained, *keys)
     assert load(tmp_path / "rotary").config.rotary_scale == 2.0
+
+
+def test_a_pretrained_encoder_reads_k_mers_as_well(tiny_config: Path, tmp_path: Path) -> None:
+    """Before training they change nothing; an encoder with other k-mers is another one."""
+    pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1")
+    keys = sets("promoters.training.steps=1", "promoters.training.optimizer.learning_rate=1e-30")
+    words = ("--pretrained", pretrained, *keys, *sets("encoder.kmers=3"))
+    finetune(tiny_config, tmp_path / "model", *words)
+    model, dna = load(tmp_path / "model"), [random_dna(300, 1)]
+    assert model.config.kmers == 3
+    np.testing.assert_allclose(model.embed(dna), load(pretrained).embed(dna), atol=1e-6)
+    with fails(ConfigError, tmp_path / "model"):
+        finetune(tiny_config, tmp_path / "other", "--pretrained", tmp_path / "model", *keys)
 
 
 # Baselines

@@ -168,14 +168,14 @@ def test_a_profile_is_stored_and_read(toy: TrainingProfile) -> None:
 # Real genomes against the profile of the bundled models
 
 
-BUNDLED = ("yeast", "yeast-promoters-window")
+BUNDLED = ("yeast", "yeast-promoters", "yeast-promoters-window")
 YEAST = "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
 
 
 @pytest.fixture(scope="module")
 def bundled() -> TrainingProfile:
     found = [training_profile_of(load(name)) for name in BUNDLED]
-    assert found[0] is not None and found[0] == found[1]
+    assert found[0] is not None and found[0] == found[1] == found[2]
     return found[0]
 
 

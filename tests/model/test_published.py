@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from sklearn.metrics import roc_auc_score
 
 import bigbird_dna
+from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
-from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import place, read_promoters
@@ -214,3 +216,41 @@ def test_the_classifier_tells_promoters_from_what_lies_between(yeast: Path, shar
                     windows.append(reference.fetch(moved))
                     labels.append(label)
     assert roc_auc_score(labels, model.predict(windows)) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("name", "assembly", "genome", "promoters"),
+    [
+        ("yeast-promoters", "sacCer3", "yeast/Saccharomyces*.fa.gz", "yeast/Sc_EPDnew_002_sacCer3.sga"),
+        ("pombe-promoters", "ASM294v2", "pombe/*.fa.gz", "pombe/Sp_EPDnew_002_spo2.sga.gz"),
+    ],
+)
+def test_models_of_start_sites_call_as_their_figures_say(
+    name: str, assembly: str, genome: str, promoters: str, shared_data: Path, tmp_path: Path, run: Run
+) -> None:
+    """Along the contig of validation and calibration."""
+    reference, sites = tmp_path / "reference.fa.gz", tmp_path / "promoters.tsv"
+    prepare_reference(next(shared_data.glob(genome)), reference)
+    words = ("--reference", reference, "--assembly", assembly, "-o", sites)
+    assert run("prepare promoters", shared_data / promoters, *words).code == 0
+    calibrate = ("model calibrate-calls", name, "--reference", reference, "--promoters", sites)
+    assert run(*calibrate, "--test-contig", "none", "-o", tmp_path / "again").code == 0
+    bundled = REPOSITORY / "resources/models" / name
+    told, found = (read_json(home / METRICS)["calls"]["valid"] for home in (bundled, tmp_path / "again"))
+    assert found == pytest.approx(told, abs=5e-3)  # scores on another CPU, by which ranks change
+    assert found["average_precision_within_100_bp"] > 0.65
+    shipped, again = (read_call_precision(home / "calls.json") for home in (bundled, tmp_path / "again"))
+    assert again.fitted_on == shipped.fitted_on and again.tss == shipped.tss
+    np.testing.assert_allclose(again(shipped.scores)[0], shipped(shipped.scores)[0], atol=0.02)
+
+
+def test_the_readme_s_calls_are_at_known_start_sites(run: Run, tmp_path: Path) -> None:
+    example = REPOSITORY / "resources/examples/yeast_VII_20kb"
+    words = ("call-promoters", "yeast-promoters", f"{example}.fa.gz")
+    assert run(*words, "-o", tmp_path / "calls.tsv").code == 0
+    calls = pd.read_csv(tmp_path / "calls.tsv", sep="\t", comment="#")
+    known = pd.read_csv(f"{example}.promoters.tsv", sep="\t")
+    for site in known.itertuples():
+        own = calls[calls.strand == site.strand]
+        assert (abs(own.start - site.position) <= 100).any(), site
+    assert len(calls) < 15

@@ -222,6 +222,16 @@ def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path
     for contigs, splits in ((["gap"], {"valid", "test"}), (["gap", "none"], {"valid"}), (7, {"valid"})):
         update_json(path / RECORD, configuration={"genome": {"test": contigs}})
         assert measured().keys() == splits
+    # A region of a contig, whose other part is for training.
+    size = scan_fasta(genome)["long"]
+    region = f"long:{size // 2 + 1}-{size}"
+    update_json(path / RECORD, configuration={"genome": {"valid": [region], "test": ["gap"]}})
+    calibrate = tuple(word for word in calibrate if word not in ("--contig", "long"))
+    assert measured()["test"]["tss"] == test["tss"]
+    found = read_call_precision(tmp_path / "made" / FILE)
+    assert found.fitted_on["contigs"] == [region]
+    assert found.megabases == pytest.approx(size / 2e6, abs=1e-4)
+    calibrate += ("--contig", "long")
     refused(run(*calibrate, "--test-contig", "long", "-o", tmp_path / "new"), 2, "long")
     refused(run(*calibrate, "--test-contig", "absent", "-o", tmp_path / "new"), 1, "absent", after_log=True)
 

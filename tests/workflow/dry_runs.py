@@ -37,7 +37,7 @@ COMMON = once(
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
 # With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
 START_SITES = once("prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters") | {
-    "prepare_held_out": 2,
+    "prepare_held_out": 1,
     "stage_config": 11,
 }
 FIRST_CONTIG = {"prepare_contig": 1}

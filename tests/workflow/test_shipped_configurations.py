@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import STAGES, Config, complete, load_config, parse_config, read_values, stage_values
+from bigbird_dna.config import (
+    STAGES,
+    Config,
+    StartSitesConfig,
+    complete,
+    load_config,
+    parse_config,
+    read_values,
+    stage_values,
+)
 from bigbird_dna.config.section import Section
 from bigbird_dna.genome.sources.inputs import check_sources
 from tests.conftest import REPOSITORY
@@ -134,7 +143,7 @@ def test_demo_explains_every_key() -> None:
             found |= keys(value, f"{prefix}{key}.") if inner else {prefix + key}
         return found
 
-    assert keys(yaml.safe_load(path.read_text())) == keys(Config())
+    assert keys(yaml.safe_load(path.read_text())) == keys(Config(start_sites=StartSitesConfig()))
 
 
 def test_the_paper_s_values() -> None:

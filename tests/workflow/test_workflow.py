@@ -111,6 +111,7 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
             "windows": {"negative_sets": ["genomic"]},
             "model": {"initial": "random"},
         },
+        "start_sites": {"initial": "random"},
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
@@ -191,7 +192,7 @@ DIVIDED = {
     "prepare_tokens": (1, 2, "merge_tokens"),
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
-    "evaluate_test_bins": (2, 4, "merge_shards"),
+    "evaluate_test_bins": (1, 4, "merge_shards"),
     "score_variants": (3, 5, "merge_shards"),
 }
 
@@ -204,9 +205,9 @@ def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
         expected[name] = outputs * shards
         expected[merge] += outputs
         assert f"--shard={shards}/{shards}" in text
-    expected["merge_shards"] += 2  # test bins by the networks of ensembles alone
+    expected["merge_shards"] += 1  # test bins by the networks of ensembles alone
     assert jobs(text) == expected
-    assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
+    assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv " in text
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
     assert "--shard=2/2 -o results/demo/tokens.piece-2-of-2 --threads" in text
     assert "-of-2 -o results/demo/tokens >" in text
@@ -453,7 +454,7 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     """Their model calls promoters; two baselines score the same sequence."""
     home = "results/demo"
     model, test = f"{home}/models/start-sites", f"{home}/genome/test.fa.gz"
-    valid = f"calibrate-calls {model} --reference {home}/genome/valid.fa.gz "
+    valid = f"calibrate-calls {model} --reference {home}/genome/reference.fa.gz "
     baselines = f"{home}/promoters/baselines-genomic"
     for words in (
         f"prepare held-out {home}/config/held-out.yaml test ",

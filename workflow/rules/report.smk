@@ -121,6 +121,7 @@ rule report_summary:
         scan_table=rules.evaluate_scan.output.table if START_SITES else [],
         promoter_counts=PATHS.promoter_counts if HAS_TSS else [],
         promoter_table=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
+        promoter_models=[*MODELS.values()] if CONFIG.has_promoters else [],
         calibration_table=PATHS.report / "calibration.tsv" if CONFIG.has_promoters else [],
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         auc_tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
@@ -139,6 +140,10 @@ rule report_summary:
         pretrained=[f"--pretraining={PATHS.pretrained}/metrics.json"] * CONFIG.has_pretraining,
         bits=given("bits_per_base", joined=True),
         statistics=given("statistics"),
+        promoters=[
+            f"--promoter-metrics={name}={path}/metrics.json"
+            for name, path in (MODELS.items() if CONFIG.has_promoters else ())
+        ],
         tables=given(
             *("scan_table", "promoter_counts", "promoter_table", "calibration_table"),
             *("groups", "auc_tracks", "variants", "compared_variants"),
@@ -148,7 +153,8 @@ rule report_summary:
         version=VERSION,
     shell:
         "bigbird-dna report summary {params.pretrained:q} {params.bits:q} {params.statistics:q}"
-        " {params.tables:q} --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
+        " {params.promoters:q} {params.tables:q} --report {params.report:q}"
+        " -o {output.table:q} > {output.text:q} 2> {log:q}"
 
 
 rule report_run:

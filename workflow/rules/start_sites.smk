@@ -84,7 +84,6 @@ rule model_calibrate_start_sites:
         **START_BINS,
         config=PATHS.stage("start-sites-calibration"),
         model=PATHS.trained_start_sites,
-        valid=PATHS.held_out_sequence("valid"),
         promoters=PATHS.promoters,
     output:
         directory(PATHS.start_sites_model),
@@ -101,7 +100,7 @@ rule model_calibrate_start_sites:
     shell:
         "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
-        " && bigbird-dna model calibrate-calls {output:q} --reference {input.valid:q}"
+        " && bigbird-dna model calibrate-calls {output:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} --threads {threads} --device {params.device:q} >> {log:q} 2>&1"
 
 

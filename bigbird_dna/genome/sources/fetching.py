@@ -144,8 +144,9 @@ def _receive(
 def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS) -> None:
     """Write the file of a source to `output`, from `data_dir` if found, else by download.
 
-    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files closer
-    to the top take precedence. An interrupted download leaves `output`.fetch.part, and the next call resumes it.
+    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files
+    closer to the top take precedence. An interrupted download leaves `output`.fetch.part, and the next call
+    resumes it.
     """
     source = find_source(key)
     local = _local_file(source, data_dir)
