@@ -154,13 +154,13 @@ def _scoring(config: Any, stage: str) -> Callable[[Path], Any]:
     from bigbird_dna.scoring.promoters import score_promoters
     from bigbird_dna.scoring.variants import score_variants
 
-    paths, scan = config.paths, config.example_scan
-    promoters, calibrated = paths.promoter_model(scan.negative_set), paths.calibrated_chromatin
+    paths = config.paths
+    promoters, calibrated = paths.start_sites_model, paths.calibrated_chromatin
     model = load(promoters if stage == "score-promoters" else calibrated)
     mark_encoders(model.network)
     if stage == "score-promoters":
-        contig, stride = paths.scored_contig, scan.stride
-        return lambda output: score_promoters(model, contig, output, format="tsv", stride=stride)
+        fasta = paths.held_out_sequence("test")
+        return lambda output: score_promoters(model, fasta, output, format="tsv")
     variants, contigs = paths.simulated_variants, config.genome.test
     given = {"reference": paths.reference, "contigs": contigs, "tracks": "*"}
     return lambda output: score_variants(model, variants, output=output, **given)
