@@ -44,8 +44,10 @@ def make(home: Path) -> None:
         (home / name).symlink_to(REPOSITORY / name)
     (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
     _write_models(run / "models")
+    (run / "models/start-sites").symlink_to(REPOSITORY / "resources/models/yeast-promoters")
     _write_arrays(run / "chromatin")
     _write_variants(run / "simulated/variants.vcf.gz", home / "calls.vcf")
+    (home / "promoters.fa").write_text(f">one\n{random_dna(300, 8)}\n")
     (home / "regions.bed").write_text("demo6\t8000\t8200\tx\n")
     _write_checkpoint(home)
 
