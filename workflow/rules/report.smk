@@ -77,6 +77,7 @@ rule report_plot_loss:
 rule report_plot_scores:
     input:
         scores=PATHS.promoter_scores,
+        calls=PATHS.promoter_calls if START_SITES else [],
         promoters=PATHS.promoters,
         annotation=INPUTS.files.get("annotation", []),
     output:
@@ -88,12 +89,12 @@ rule report_plot_scores:
     resources:
         **job(4000, 15),
     params:
-        annotation=given("annotation"),
+        files=given("calls", "annotation"),
         megabases=[f"--megabases={size}" for size in [CONFIG.example_scan.max_megabases] if size],
         version=VERSION,
     shell:
         "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
-        " {params.annotation:q} {params.megabases:q} -o {output:q} > {log:q} 2>&1"
+        " {params.files:q} {params.megabases:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule report_plot_attention:
