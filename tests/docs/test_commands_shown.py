@@ -244,7 +244,8 @@ def test_the_python_of_exchange_runs(toy_home: Path, run: Run, monkeypatch: pyte
         exec(compile(block.text, f"{page}, line {block.line}", "exec"), {})
 
 
-def test_the_python_shown_runs() -> None:
+def test_the_python_shown_runs(toy_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy_home)
     (block,) = blocks("README.md", "python")
     assert block.text.count("\n") <= 16
     exec(compile(block.text, f"README.md, line {block.line}", "exec"), {})

@@ -42,7 +42,7 @@ def make(home: Path) -> None:
     written(home / "mine/run.yaml", blocks("docs/tutorials/own-genome.md", "yaml")[0].text)
     for name in ("resources", "workflow"):
         (home / name).symlink_to(REPOSITORY / name)
-    (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
+    (home / "genome.fa").write_text(f">demo6\n{''.join(letters)}\n")
     _write_models(run / "models")
     (run / "models/start-sites").symlink_to(REPOSITORY / "resources/models/yeast-promoters")
     _write_arrays(run / "chromatin")
