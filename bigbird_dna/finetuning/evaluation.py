@@ -40,7 +40,14 @@ from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
-from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
+from bigbird_dna.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+)
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
@@ -100,6 +107,10 @@ def promoter_baselines(
                 scanned[directory / scan_file(name)] = model
         if scan is not None:
             upstream, _ = config.promoters.windows.sides
+            if upstream >= len(sequences[0]):
+                raise ConfigError(
+                    f"promoters.windows.upstream {upstream:,}: the windows have {len(sequences[0]):,} bp"
+                )
             sizes = {"upstream": upstream, "length": len(sequences[0]), "stride": stride}
             write_baseline_scans(scanned, scan, **sizes)
 
