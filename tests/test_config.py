@@ -261,7 +261,7 @@ READERS: dict[str, set[str]] = {
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows"},
-    "promoters.source": {"promoters", "chromatin"},
+    "promoters.source": {"promoters", "chromatin", "start-sites"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
@@ -372,7 +372,9 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     config = load_config(REPOSITORY / f"workflow/config/{name}.yaml")
     read = load_config(written(tmp_path / f"{stage}.yaml", stage_text(config, stage)))
     if stage.startswith("start-sites"):
-        config = config.model_copy(update={"chromatin": (config.start_sites or StartSitesConfig()).chromatin})
+        own = config.start_sites or StartSitesConfig()
+        encoder = config.encoder.model_copy(update={"kmers": own.kmers})
+        config = config.model_copy(update={"chromatin": own.chromatin, "encoder": encoder})
     assert stage_values(read, stage.replace("start-sites", "chromatin")) == stage_values(config, stage)
     for section in STAGES[stage]:
         mine, theirs = read, config

@@ -42,7 +42,7 @@ from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, sav
 from bigbird_dna.reporting.score_track import scored_windows
 
 SCAN = Schema.of(
-    "text predictor; count within; text selection; count tss calls; number threshold",
+    "text predictor; count within; text selection; count tss calls; metric threshold",
     "metric calls_per_megabase nominal_fdr; estimate realized_fdr recall",
     "metric chance_fdr; estimate average_precision difference; metric median_distance",
     key=["predictor", "within", "selection"],

@@ -107,7 +107,7 @@ def test_held_out_sequence(run: Run, reference: Path, tmp_path: Path) -> None:
     before = reference.read_bytes()
     refused(run(*words, reference), 2, reference)
     refused(
-        run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 1, "genome.valid"
+        run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 2, "genome.valid"
     )
     refused(run("prepare held-out", config, "train", "--reference", reference, "-o", output), 2, "SPLIT")
     assert reference.read_bytes() == before

@@ -247,8 +247,8 @@ def test_models_of_start_sites_call_as_their_figures_say(
 def test_the_readme_s_calls_are_at_known_start_sites(run: Run, tmp_path: Path) -> None:
     example = REPOSITORY / "resources/examples/yeast_VII_20kb"
     words = ("call-promoters", "yeast-promoters", f"{example}.fa.gz")
-    assert run(*words, "-o", tmp_path / "calls.tsv").code == 0
-    calls = pd.read_csv(tmp_path / "calls.tsv", sep="\t", comment="#")
+    assert run(*words, "-o", tmp_path / "calls.parquet").code == 0
+    calls = pd.read_parquet(tmp_path / "calls.parquet")
     known = pd.read_csv(f"{example}.promoters.tsv", sep="\t")
     for site in known.itertuples():
         own = calls[calls.strand == site.strand]

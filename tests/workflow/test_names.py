@@ -162,9 +162,6 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Pat
             line = [word.replace(plain, own) for word in line]
         assert told[log] == line
     assert f"--local-data={home}/{OWN} data" in told["prepare-fetch-hg38ToHg19.over.chain.gz.log"]
-    assert (
-        CONTIGS[0] in told["prepare-contig.log"] and f"--exclude={CONTIGS[1]}" in told["prepare-contig.log"]
-    )
     assert f"{home}/{OWN} data/{OWN}.tsv" in told["prepare-reference.log"]
     assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["prepare-tokens.log"]
     assert not list(tmp_path.rglob("PWNED"))

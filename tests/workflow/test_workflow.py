@@ -426,7 +426,7 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
     assert "report_pretraining" not in found
     assert """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained""" in text
     models = "--tokenizer results/minimal/models/pretrained --pretrained results/minimal/models/pretrained"
-    assert text.count(models) == found["finetune_promoter"] == 2
+    assert text.count(models) == found["finetune_promoter"] + found["finetune_start_sites"] == 3
     assert "--start-model results/minimal/models/pretrained" in text
     stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(mode="json")
     assert stage_configs(text)["promoters"]["encoder"] == stored
@@ -446,7 +446,7 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
     assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
-    assert re.search(r"evaluate scan --scores model=\S+/scores/promoters.tsv --promoters \S+ -o", text)
+    assert re.search(r"evaluate scan --scores model=\S+/scores/promoters.tsv\s+--promoters \S+ -o", text)
     assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
 
 
@@ -505,7 +505,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
             re.MULTILINE,
         )
     )
-    assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
+    assert text.count("my-genome") == 10  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
     assert named == {"prepare reference", "prepare promoters", "score-variants"}

@@ -26,7 +26,7 @@ rule prepare_held_out:
     params:
         aliases=SET_ALIASES,
     shell:
-        "bigbird-dna prepare held-out {input.config:q} {wildcards.split} {params.aliases:q}"
+        "bigbird-dna prepare held-out {input.config:q} {wildcards.split:q} {params.aliases:q}"
         " --reference {input.reference:q} -o {output.fasta:q} > {log:q} 2>&1"
 
 
