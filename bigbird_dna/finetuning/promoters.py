@@ -46,7 +46,7 @@ from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
 
 VALIDATION_WINDOWS = 2000
-SHIFTED_PROMOTERS = 1200  # maximum number of test promoters whose windows are moved, times tokenizations
+SHIFTED_PROMOTERS = 300  # maximum number of test promoters whose windows are moved
 
 
 @dataclass(eq=False)
@@ -245,11 +245,10 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             log(f"the model is not calibrated: {too_few(predictions)}")
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
         if self.origin is None and not self.shuffle_labels:
-            model, views = self.model(trained), self.settings.views
+            model = self.model(trained)
             assert isinstance(model, LoadedPromoterModel)
             predict = partial(model.window_probabilities, batch_size=64, device=trained.world.device.type)
-            most = SHIFTED_PROMOTERS // views
-            metrics["test"] |= shift_metrics(predictions, self.reference, predict, most)
+            metrics["test"] |= shift_metrics(predictions, self.reference, predict, SHIFTED_PROMOTERS)
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
             "configuration": stage_values(self.run, "promoters"),
