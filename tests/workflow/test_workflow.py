@@ -523,7 +523,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
         )
     }
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
-    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 5
+    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 7
     # Without the file nobody speaks of it.
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
