@@ -290,7 +290,8 @@ def _draw_calls(
     x = np.array([call.position for call in calls]) / scale
     _draw_arrows(axis, x, y, strand, STRAND_COLORS[strand], precision, correct)
     order = np.argsort(side * x)
-    room = np.diff(side * x[order], append=np.inf) > _LABEL * (track.end - track.start) / scale
+    edge = (track.end if side > 0 else track.start) / scale
+    room = np.diff(side * x[order], append=side * edge) > _LABEL * (track.end - track.start) / scale
     for number in order[room]:
         axis.annotate(
             f"{precision[number]:.2f}",

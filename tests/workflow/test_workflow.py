@@ -467,7 +467,7 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
         f"--scores=position={baselines}/position.scan.tsv --scores=k-mer={baselines}/kmer.scan.tsv ",
         "report plot-scores results/demo/scores/promoters.tsv ",
-        " --megabases=0.1 ",
+        " --megabases=0.02 ",
         f"--scan-table={home}/report/scan.tsv ",
     ):
         assert words in demo_run, words
