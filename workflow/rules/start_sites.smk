@@ -2,7 +2,9 @@
 
 START_BINS = {
     "bins": PATHS.start_sites_data / "bins.parquet",
-    "rest": [PATHS.start_sites_data / name for name in ("labels.npz", "tracks.tsv", "dataset.json")],
+    "rest": [
+        PATHS.start_sites_data / name for name in ("labels.npz", "tracks.tsv", "dataset.json")
+    ],
     **GENOME,
 }
 
