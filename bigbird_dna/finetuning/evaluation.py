@@ -94,6 +94,10 @@ def promoter_baselines(
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     check_training_classes(windows, data)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
+    if scan is not None:
+        upstream, length = config.promoters.windows.sides[0], len(sequences[0])
+        if upstream >= length:
+            raise ConfigError(f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp")
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
         scanned: dict[Path, ScanBaseline] = {}
@@ -106,13 +110,7 @@ def promoter_baselines(
             if scan is not None and isinstance(model, ScanBaseline):
                 scanned[directory / scan_file(name)] = model
         if scan is not None:
-            upstream, _ = config.promoters.windows.sides
-            if upstream >= len(sequences[0]):
-                raise ConfigError(
-                    f"promoters.windows.upstream {upstream:,}: the windows have {len(sequences[0]):,} bp"
-                )
-            sizes = {"upstream": upstream, "length": len(sequences[0]), "stride": stride}
-            write_baseline_scans(scanned, scan, **sizes)
+            write_baseline_scans(scanned, scan, upstream=upstream, length=length, stride=stride)
 
 
 def aligned(windows: Path) -> bool:

@@ -389,7 +389,8 @@ def calibrate_calls(
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
-        calls = match_tracks(find_track_calls(valid, suppress), sites, within)
+        by_track = find_track_calls(valid, suppress)
+        calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
             calls,
             stride=source.step,
@@ -405,7 +406,7 @@ def calibrate_calls(
                 f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(chosen)}, {correct:,} are within "
                 f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
             )
-        metrics: dict[str, Any] = {"valid": _average_precision(valid, sites, suppress)}
+        metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
             metrics["test"] = _test_metrics(scan(test, held_out["test"]), promoters, fitted)
@@ -421,9 +422,8 @@ def calibrate_calls(
     return fitted
 
 
-def _average_precision(scan: Scan, sites: Mapping[Track, Integers], suppress: int) -> dict[str, float]:
-    """Return the average precision of a scan's calls within each of `DISTANCES`."""
-    calls = find_track_calls(scan, suppress)
+def _average_precision(calls: Mapping[Track, Points], sites: Mapping[Track, Integers]) -> dict[str, float]:
+    """Return the average precision of calls within each of `DISTANCES`."""
     return {
         f"average_precision_within_{distance}_bp": match_tracks(
             calls, sites, distance
@@ -438,10 +438,11 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
     if not any(map(len, sites.values())):
         log(f"warning: {promoters}: no TSS on the test contigs: their calls are not measured")
         return {}
-    calls = match_tracks(find_track_calls(scan, fitted.suppress), sites, fitted.within)
+    by_track = find_track_calls(scan, fitted.suppress)
+    calls = match_tracks(by_track, sites, fitted.within)
     threshold = fitted.best().score
     selected = calls.scores >= threshold
-    metrics: dict[str, Any] = _average_precision(scan, sites, fitted.suppress)
+    metrics: dict[str, Any] = _average_precision(by_track, sites)
     metrics |= {"tss": len(calls.site_blocks), "n": int(selected.sum()), "within_bp": fitted.within}
     if selected.any():
         estimates = estimate_calls(calls, fitted(calls.scores), selected)

@@ -316,6 +316,11 @@ def test_other_baselines_and_unaligned_windows_are_refused(
     assert run("train baseline-promoter", tiny_config, *common).code == 0
     wanted = {*map(baseline_file, PROMOTER_BASELINES)} - {"position.parquet"}
     assert {path.name for path in (tmp_path / "out").glob("*.parquet")} == wanted
+    # A configuration of other windows would give scores of a scan another start site.
+    scan = ("--scan", load_config(tiny_config).paths.reference, *sets("promoters.windows.upstream=9000"))
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", *scan]
+    message(refused(run(*words, "-o", tmp_path / "scans"), 2), "promoters.windows.upstream 9,000")
+    assert not (tmp_path / "scans").exists()
 
 
 # The ensemble
