@@ -221,7 +221,8 @@ def test_files_of_the_working_directory_are_not_run(tmp_path: Path, processes: i
     command[0] = sys.executable
     done = subprocess.run([*command, *given], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert not [*tmp_path.glob("ran-*")] and "none.yaml" in done.stderr, done.stderr
-    assert done.stderr.count("bigbird-dna: error: ") == processes
+    # torchrun may stop the others before they say it too
+    assert 1 <= done.stderr.count("bigbird-dna: error: ") <= processes
 
 
 def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
